@@ -1,0 +1,80 @@
+"""Penstock: one persistent task queue, from an embedded file to many machines."""
+
+from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
+from penstock.calls import Entry
+from penstock.history import HistoryEvent
+from penstock.model.errors import (
+    AccessDenied,
+    BatchError,
+    DuplicateKey,
+    EngineUnavailable,
+    LeaseLost,
+    NotOwner,
+    NotTaken,
+    NotWritable,
+    PayloadTooLarge,
+    PenstockError,
+    SchemaMismatch,
+    SessionExpired,
+    TaskFailed,
+    TaskNotFound,
+    TubeBusy,
+    TubeExists,
+    TubeFull,
+    TubeNotFound,
+    UsageError,
+    WaitTimeout,
+    WrongState,
+)
+from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.retry import Exponential
+from penstock.model.state import Event, Reason, State
+from penstock.model.stats import Statistics
+from penstock.model.tube import Features, Kind
+from penstock.queue import Lane, Queue, Task, Tube, connect
+
+__version__ = "0.1.0"
+__all__ = [
+    "AccessDenied",
+    "AsyncLane",
+    "AsyncQueue",
+    "AsyncTask",
+    "AsyncTube",
+    "BatchError",
+    "DuplicateKey",
+    "EngineUnavailable",
+    "Entry",
+    "Event",
+    "Exponential",
+    "Features",
+    "HistoryEvent",
+    "Kind",
+    "Lane",
+    "LaneInfo",
+    "LaneLimits",
+    "LeaseLost",
+    "NotOwner",
+    "NotTaken",
+    "NotWritable",
+    "PayloadTooLarge",
+    "PenstockError",
+    "Queue",
+    "Reason",
+    "SchemaMismatch",
+    "SessionExpired",
+    "State",
+    "Statistics",
+    "Task",
+    "TaskFailed",
+    "TaskNotFound",
+    "Tube",
+    "TubeBusy",
+    "TubeExists",
+    "TubeFull",
+    "TubeNotFound",
+    "UsageError",
+    "WaitTimeout",
+    "WrongState",
+    "aconnect",
+    "connect",
+]

@@ -1,0 +1,273 @@
+"""From the arguments of a call to an op: checked, rounded and encoded once, for both facades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from penstock import payload
+from penstock.model import duration, ops
+from penstock.model.duration import FOREVER, SECOND, Seconds
+from penstock.model.errors import BatchError, PenstockError, UsageError
+from penstock.model.session import Session
+from penstock.model.state import Reason, State
+from penstock.model.task import Draft, OnConflict, TaskId
+from penstock.model.tube import HOOKS, KINDS, PRI_RANGE, Features, Kind, TubeConfig, check_text, parse_keep
+
+DelayArgument = Seconds | datetime
+MAX_BATCH = 100_000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One item of put_many with options of its own; what is None comes from the call.
+
+    >>> Entry({"url": "http://a.example/"}, lane="a.example").lane
+    'a.example'
+    """
+
+    data: Any
+    pri: int | None = None
+    ttl: Seconds | Literal["derived"] | None = None
+    ttr: Seconds | None = None
+    delay: DelayArgument | None = None
+    lane: str | None = None
+    key: str | None = None
+    on_conflict: OnConflict | None = None
+    put_id: str | None = None
+    id: TaskId | None = None
+    max_attempts: int | None = None
+    keep: bool | Seconds | None = None
+    repeat: Seconds | None = None
+
+
+def drafts(config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]) -> tuple[Draft, ...]:
+    """What put_many was given, as drafts."""
+    entries = [item if isinstance(item, Entry) else Entry(item) for item in items]
+    if len(entries) > MAX_BATCH:
+        raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(entries)}; put them in parts")
+    return tuple(draft(config, kind, entry, options) for entry in entries)
+
+
+def draft(config: TubeConfig, kind: Kind, entry: Entry, options: Mapping[str, Any]) -> Draft:
+    """One item: its own options before those of the call."""
+    values = dict(options)
+    for name in ENTRY_OPTIONS:
+        own = getattr(entry, name)
+        if own is not None:
+            values[name] = own
+    return put_draft(config, kind, entry.data, **values)
+
+
+ENTRY_OPTIONS = tuple(name for name in Entry.__dataclass_fields__ if name != "data")
+
+
+def put_draft(
+    config: TubeConfig,
+    kind: Kind,
+    data: Any,
+    pri: int | None = None,
+    ttl: Seconds | Literal["derived"] | None = None,
+    ttr: Seconds | None = None,
+    delay: DelayArgument | None = None,
+    lane: str | None = None,
+    key: str | None = None,
+    on_conflict: OnConflict = "error",
+    put_id: str | None = None,
+    id: TaskId | None = None,
+    max_attempts: int | None = None,
+    keep: bool | Seconds | None = None,
+    repeat: Seconds | None = None,
+) -> Draft:
+    """The arguments of put, checked."""
+    if config.hooks:
+        kind.check_put(
+            Entry(data, pri, ttl, ttr, delay, lane, key, on_conflict, put_id, id, max_attempts, keep, repeat)
+        )
+    text = payload.encode(data, config.payload)
+    if on_conflict not in ("error", "ignore", "replace", "restart"):
+        raise UsageError(f"on_conflict must be error, ignore, replace or restart, got {on_conflict!r}")
+    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
+        raise UsageError(f"max_attempts must be a whole number of at least 1, got {max_attempts!r}")
+    if id is not None:
+        check_id(id)
+    return Draft(
+        text,
+        None if pri is None else check_pri(pri),
+        "derived" if ttl == "derived" else duration.length(ttl, "ttl"),
+        duration.length(ttr, "ttr"),
+        duration.delay(delay),
+        None if lane is None else check_text(lane, "lane"),
+        None if key is None else check_text(key, "key"),
+        on_conflict,
+        None if put_id is None else check_text(put_id, "put_id"),
+        id,
+        max_attempts,
+        None if keep is None else parse_keep(keep, "keep"),
+        check_repeat(repeat),
+    )
+
+
+def check_pri(value: Any) -> int:
+    if type(value) is not int or value not in PRI_RANGE:
+        raise UsageError(f"pri must be a signed 64-bit integer, got {value!r}")
+    return value
+
+
+def check_repeat(value: Seconds | None) -> int | None:
+    repeat = duration.length(value, "repeat")
+    if repeat == 0:
+        raise UsageError("repeat must be more than 0 seconds")
+    return repeat
+
+
+def check_id(value: Any) -> TaskId:
+    """Ids are integers, text, or tuples of them (composite keys of adopted tables)."""
+    if isinstance(value, tuple) and value:
+        return tuple(check_id(part) for part in value)  # type: ignore[misc]
+    if type(value) is int and value in PRI_RANGE:
+        return value
+    if isinstance(value, str) and value:
+        check_text(value, "id")
+        return value
+    raise UsageError(f"id must be a 64-bit integer, text of up to 255 bytes, or a tuple of them, got {value!r}")
+
+
+def check_count(value: Any, name: str, least: int = 1) -> int:
+    if type(value) is not int or value < least:
+        raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return value
+
+
+def with_id(item: Any, make_id: Callable[[], TaskId]) -> Entry:
+    """An item of put_many with the id that a function made."""
+    entry = item if isinstance(item, Entry) else Entry(item)
+    return entry if entry.id is not None else replace(entry, id=make_id())
+
+
+def take(tube: str, n: int, session: Session, ttr: Seconds | None, lane: str | None, drain: bool) -> ops.Take:
+    """The arguments of take."""
+    if type(n) is not int or not 1 <= n <= MAX_BATCH:
+        raise UsageError(f"n must be a whole number from 1 to {MAX_BATCH}, got {n!r}")
+    return ops.Take(tube, n, session, duration.length(ttr, "ttr"), lane if lane is None else lane_name(lane), drain)
+
+
+def lane_name(lane: Any) -> str:
+    """A lane to take from; "" is the one that tasks of utube kinds without a lane share."""
+    return check_text(lane, "lane") or ""
+
+
+def finish(lease: ops.Lease, result: Any, keep: bool | Seconds | None, update: Mapping[str, Any] | None) -> ops.Finish:
+    """The arguments of ack."""
+    return ops.Finish(lease, payload.encode_result(result), None if keep is None else parse_keep(keep, "keep"), update)
+
+
+def release(
+    config: TubeConfig,
+    lease: ops.Lease,
+    session: Session,
+    delay: DelayArgument | None,
+    pri: int | None,
+    ttl: Seconds | None,
+    data: Any,
+    refund: bool,
+    update: Mapping[str, Any] | None,
+) -> ops.Release:
+    """The arguments of release; data=... (the default) leaves the data as it is."""
+    return ops.Release(
+        config.name,
+        lease,
+        session,
+        duration.delay(delay),
+        None if pri is None else check_pri(pri),
+        duration.length(ttl, "ttl"),
+        None if data is ... else payload.encode(data, config.payload),
+        refund,
+        update,
+    )
+
+
+def touch_by(value: Seconds) -> int:
+    """How much a touch adds."""
+    by = duration.length(value, "seconds")
+    if by is None:
+        raise UsageError("touch needs the seconds to add, got None")
+    return by
+
+
+def abort_reason(abort: bool | str) -> Reason | None:
+    """fail(abort=True), or the reason of a worker that has no handler."""
+    if abort in (True, False):
+        return Reason.ABORTED if abort else None
+    if abort in (Reason.ABORTED, Reason.UNKNOWN_HANDLER):
+        return Reason(abort)
+    raise UsageError(f"abort must be True, False, 'aborted' or 'unknown_handler', got {abort!r}")
+
+
+def state(value: State | str | None) -> State | None:
+    """A state by its name."""
+    try:
+        return None if value is None else State(value)
+    except ValueError:
+        raise UsageError(f"state must be one of {', '.join(State)}, got {value!r}") from None
+
+
+def plow_count(n: int | float | None) -> int | None:
+    """None and infinity are all."""
+    return None if n is None or n == float("inf") else check_count(n, "n", 0)
+
+
+def wait_until(now: int, timeout: int | None) -> int:
+    """The moment up to which a waiting call can go on."""
+    return now + (FOREVER if timeout is None else timeout)
+
+
+def seconds(timeout: int | None) -> float | None:
+    """A timeout as threads and loops take it."""
+    return None if timeout is None else timeout / SECOND
+
+
+def kind_named(kinds: Mapping[str, Kind], name: Any) -> Kind:
+    """A built-in or registered kind."""
+    if name in kinds:
+        return kinds[name]
+    if name in KINDS:
+        return KINDS[name]
+    known = ", ".join([*KINDS, *kinds])
+    raise UsageError(f"unknown kind {name!r}; there are {known}, and register_kind() adds more")
+
+
+def new_kind(kinds: Mapping[str, Kind], name: str, kind: Features | Kind | type[Kind] | Mapping[str, bool]) -> Kind:
+    """What register_kind was given, as a kind with that name."""
+    if not isinstance(name, str) or not name or name in kinds or name in KINDS:
+        raise UsageError(f"kind {name!r} is registered already, or is no name")
+    if isinstance(kind, type) and issubclass(kind, Kind):
+        kind = kind()
+    if isinstance(kind, Mapping):
+        unknown = set(kind) - set(Features._fields)
+        if unknown:
+            raise UsageError(f"unknown features {sorted(unknown)}; there are {', '.join(Features._fields)}")
+        kind = Features(**kind)
+    if isinstance(kind, Features):
+        made = Kind()
+        made.features = kind
+        kind = made
+    if not isinstance(kind, Kind):
+        raise UsageError("register_kind takes Features(..), a mapping of features, or a subclass of penstock.Kind")
+    for hook in HOOKS:
+        if not callable(getattr(kind, hook, None)):
+            raise UsageError(f"kind {name!r} lacks the method {hook}()")
+    kind.name = name
+    return kind
+
+
+def batch(results: list[Any], errors: str, what: str) -> list[Any]:
+    """A list of tasks, or BatchError when some were refused and the caller did not ask for the list."""
+    if errors not in ("raise", "return"):
+        raise UsageError(f"errors must be 'raise' or 'return', got {errors!r}")
+    bad = [result for result in results if isinstance(result, PenstockError)]
+    if bad and errors == "raise":
+        raise BatchError(f"{len(bad)} of {len(results)} items of {what} were refused, first: {bad[0]}", results)
+    return results

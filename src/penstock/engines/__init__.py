@@ -1,0 +1,202 @@
+"""Engines: where a queue's state lives, and how to open one by its URL."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from penstock.engines.line import Answer, Waiter
+from penstock.engines.store import Callback, Store, Transactor
+from penstock.model import ops
+from penstock.model.clock import Clock, SystemClock
+from penstock.model.errors import UsageError
+from penstock.model.session import Session
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R")
+_stores: dict[str, Store] = {}
+_opening = threading.RLock()
+_anonymous = 0
+
+
+class Engine:
+    """What a queue talks to: ops go in, answers come out."""
+
+    def __init__(self, store: Store, strict: bool) -> None:
+        self.store = store
+        self.clock = store.clock
+        self._strict = strict
+        self._waiters: set[Waiter] = set()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self.store.name
+
+    @property
+    def writable(self) -> bool:
+        """False for a store that can only be read."""
+        return self.store.writable
+
+    @property
+    def usable(self) -> bool:
+        """False once the store was closed under this engine, or in a child after fork."""
+        return self.store.usable
+
+    @property
+    def cancelled(self) -> set[int]:
+        """Tokens of tasks held in this process that were asked to stop."""
+        return self.store.cancelled
+
+    def adoption(
+        self,
+        name: str,
+        table: str,
+        fields: Mapping[str, str] | None,
+        features: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> TubeConfig:
+        """Check what adopt() was given."""
+        return self.store.adoption(name, table, fields, features, options)
+
+    def execute(self, op: ops.Op[R]) -> R:
+        """Perform an op; what it refuses is raised."""
+        self._check()
+        return self.store.execute(op, self._strict)
+
+    def execute_many(self, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
+        """Perform ops in one transaction; an answer or an exception each."""
+        self._check()
+        return self.store.execute_many(requests, self._strict)
+
+    def wait(self, waiter: Waiter, seconds: float | None) -> Answer:
+        """Block until the waiter was served or its time is over."""
+        self._check()
+        self._waiters.add(waiter)
+        try:
+            return self.store.wait(waiter, seconds, self._strict)
+        finally:
+            self._waiters.discard(waiter)
+
+    def enlist(self, waiter: Waiter) -> None:
+        """Put a waiter in line without blocking."""
+        self._check()
+        self._waiters.add(waiter)
+        self.store.enlist(waiter, self._strict)
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """Take a waiter out of the line; its answer is final after this."""
+        self._waiters.discard(waiter)
+        self.store.withdraw(waiter)
+
+    def transaction(self) -> AbstractContextManager[Transactor]:
+        self._check()
+        return self.store.transaction()
+
+    def join(self, transaction: object) -> Transactor:
+        """The caller's own transaction, as something that performs ops."""
+        self._check()
+        return transaction if isinstance(transaction, Transactor) else self.store.join(transaction)
+
+    def listen(self, tube: str, callback: Callback | None) -> Callback | None:
+        return self.store.listen(tube, callback)
+
+    def keep(self, session: Session) -> None:
+        self.store.keep(session)
+
+    def lose(self, session: Session) -> None:
+        self.store.lose(session)
+
+    def close(self) -> None:
+        """Let go of the store; the last one out closes it."""
+        if self._closed:
+            return
+        self._closed = True
+        for waiter in list(self._waiters):
+            self.store.withdraw(waiter)
+        with _opening:
+            self.store.users -= 1
+            if self.store.users <= 0 and not self.store.lasting:
+                release_store(self.store)
+
+    def _check(self) -> None:
+        if self._closed:
+            raise UsageError("this queue is closed; connect() again")
+
+
+def open_engine(url: str, clock: Clock | None, durability: str) -> Engine:
+    """Open the engine that a URL names; optional parts are imported only when asked for."""
+    if durability not in ("strict", "relaxed"):
+        raise UsageError(f"durability must be 'strict' or 'relaxed', got {durability!r}")
+    if not isinstance(url, str) or not url:
+        raise UsageError(f"connect() needs a URL or a file name, got {url!r}")
+    with _opening:
+        store = _find_store(url, clock)
+        store.users += 1
+    return Engine(store, durability == "strict")
+
+
+def _find_store(url: str, clock: Clock | None) -> Store:
+    name = store_name(url)
+    store = _stores.get(name)
+    if store is not None and not store.closed:
+        if clock is not None and clock is not store.clock:
+            raise UsageError(f"{name} is open in this process with another clock; use that one or close it first")
+        return store
+    store = _new_store(url, name, clock or SystemClock())
+    _stores[name] = store
+    return store
+
+
+def store_name(url: str) -> str:
+    """What tells two stores apart."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory":
+        return _anonymous_name() if rest == "" else url
+    from penstock.engines.sqlite.place import Place
+
+    return str(Place.parse(url).name)
+
+
+def _anonymous_name() -> str:
+    global _anonymous
+    _anonymous += 1
+    return f"memory:#{_anonymous}"
+
+
+def _new_store(url: str, name: str, clock: Clock) -> Store:
+    if url.startswith("memory:"):
+        from penstock.engines.memory import MemoryStore
+
+        return MemoryStore(name, clock)
+    scheme = urlsplit(url).scheme if "://" in url else "sqlite"
+    if scheme != "sqlite":
+        raise UsageError(f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path and memory:")
+    from penstock.engines.sqlite.place import Place
+    from penstock.engines.sqlite.store import SqliteStore
+
+    return SqliteStore(Place.parse(url), clock)
+
+
+def release_store(store: Store) -> None:
+    """Close a store and forget it."""
+    if _stores.get(store.name) is store:
+        del _stores[store.name]
+    if not store.closed:
+        store.close()
+
+
+def open_store(url: str) -> Store | None:
+    """The store of a URL if this process has it open."""
+    return _stores.get(store_name(url))
+
+
+def replace_store(old: Store, new: Store) -> None:
+    """Put another store in the place of one that is closed."""
+    _stores[old.name] = new
+
+
+__all__ = ["Engine", "open_engine", "open_store", "release_store", "replace_store", "store_name"]

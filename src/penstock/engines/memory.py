@@ -1,0 +1,494 @@
+"""The memory engine: the reference that the others are compared with.
+
+Everything is dicts and heaps. A heap may hold entries that are no longer true; they are recognised and
+thrown away when they come to the top, so nothing is ever searched for in a heap.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from penstock.engines import verbs
+from penstock.engines.line import raised
+from penstock.engines.store import Committed, Store, Transactor
+from penstock.engines.transaction import Holder, Transaction, TubeStore
+from penstock.model import lane as lanes
+from penstock.model import ops, rules
+from penstock.model.clock import Clock, next_epoch
+from penstock.model.errors import PenstockError, TaskNotFound, TubeNotFound
+from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.rules import Due
+from penstock.model.session import Session
+from penstock.model.state import Reason, State
+from penstock.model.stats import Counters
+from penstock.model.task import HistoryRow, Record, TaskId
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R")
+READY, TAKEN, DELAYED, BURIED, DONE = State
+
+
+@dataclass
+class Lane:
+    """A lane that holds tasks, has settings, or still remembers its rate."""
+
+    settings: dict[str, Any] = field(default_factory=dict)
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    """A heap of (pri, seq) of the tasks that stand in the lane."""
+    ready: int = 0
+    taken: int = 0
+    tat: int = 0
+    wake_at: int | None = None
+    place: int | None = None
+    """Its place in the tube's line; None while it is shut or has nothing to give."""
+    head: int | None = None
+    """The task that stands in the line for it."""
+
+
+class MemoryTube(TubeStore):
+    def __init__(self, tx: MemoryTransaction, config: TubeConfig) -> None:
+        self.tx = tx
+        self.config = config
+        self.counters = Counters.zero()
+        self.next_due = None
+        self._seq = 0
+        self._turn = 0
+        self._settings: dict[str, dict[str, Any]] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self._records: dict[int, Record] = {}
+        self._ids: dict[TaskId, int] = {}
+        self._keys: dict[str, int] = {}
+        self._put_ids: dict[str, int] = {}
+        self._places: dict[int, int] = {}
+        """Who stands in the line now, and where."""
+        self._own_places: dict[int, int] = {}
+        """Tasks without a lane keep their place in the line for life."""
+        self._line: list[tuple[int, int, int]] = []
+        self._timers: list[tuple[Due, int]] = []
+        self._lanes: dict[str, Lane] = {}
+        self._wakes: list[tuple[int, str]] = []
+
+    # -- storage -----------------------------------------------------------------------------------
+
+    def next_seq(self, at_least: int = 0) -> int:
+        self._seq = max(self._seq + 1, at_least)
+        return self._seq
+
+    def next_token(self) -> int:
+        tx = self.tx
+        assert isinstance(tx, MemoryTransaction)
+        tx.token += 1
+        return tx.token
+
+    def find(self, task_id: TaskId) -> Record | None:
+        seq = self._ids.get(task_id)
+        return None if seq is None else self._records[seq]
+
+    def find_key(self, key: str) -> Record | None:
+        seq = self._keys.get(key)
+        return None if seq is None else self._records[seq]
+
+    def find_put_id(self, put_id: str) -> Record | None:
+        seq = self._put_ids.get(put_id)
+        return None if seq is None else self._records[seq]
+
+    def insert(self, record: Record, now: int) -> None:
+        self._ids[record.id] = record.seq
+        if record.lane is None:
+            self._own_places[record.seq] = self._next_place(record)
+        self._write(None, record, now)
+
+    def update(self, before: Record, after: Record, now: int) -> None:
+        self._unindex(before)
+        if before.lane != after.lane:
+            self._leave_lane(before, now)
+            if after.lane is None:
+                self._own_places[after.seq] = self._next_place(after)
+            self._write(None, after, now)
+        else:
+            self._write(before, after, now)
+
+    def remove(self, record: Record, now: int) -> None:
+        self._unindex(record)
+        self._ids.pop(record.id)
+        self._records.pop(record.seq)
+        self._own_places.pop(record.seq, None)
+        self._leave_lane(record, now)
+
+    def _unindex(self, record: Record) -> None:
+        if record.key is not None and self._keys.get(record.key) == record.seq:
+            del self._keys[record.key]
+        if record.put_id is not None:
+            self._put_ids.pop(record.put_id, None)
+
+    def _write(self, before: Record | None, after: Record, now: int) -> None:
+        seq = after.seq
+        self._records[seq] = after
+        if after.key is not None and after.state != DONE:
+            self._keys[after.key] = seq
+        if after.put_id is not None:
+            self._put_ids[after.put_id] = seq
+        if (what := rules.due(after)) is not None:
+            heapq.heappush(self._timers, (what, seq))
+        self.note_due(after)
+        if after.lane is not None:
+            self._move_in_lane(before, after, now)
+        elif after.state == READY:
+            self._stand(after, self._own_places[seq])
+        else:
+            self._places.pop(seq, None)
+
+    def record_history(self, row: HistoryRow) -> None:
+        tx = self.tx
+        assert isinstance(tx, MemoryTransaction)
+        tx.events.append(row._replace(seq=len(tx.events) + 1))
+
+    def truncate(self) -> int:
+        number = len(self._records)
+        for state in State:
+            self.counters.move(state, None, self.counters.rows(state))
+        kept = {
+            name: Lane(lane.settings, tat=lane.tat) for name, lane in self._lanes.items() if lane.settings or lane.tat
+        }
+        self._clear()
+        self._lanes = kept
+        self.next_due = None
+        return number
+
+    # -- the line ----------------------------------------------------------------------------------
+
+    def _next_place(self, record: Record) -> int:
+        """Behind all others, or, where lanes are picked by order, where the task's seq puts it."""
+        if self.config.lane_pick == "order" or not self.config.features.lanes:
+            return record.seq
+        self._turn += 1
+        return self._turn
+
+    def _stand(self, record: Record, place: int) -> None:
+        self._places[record.seq] = place
+        heapq.heappush(self._line, (record.pri, place, record.seq))
+
+    def candidate(self, lane: str | None, now: int) -> Record | None:
+        config = self.config
+        if config.paused or (config.concurrency is not None and self.counters.rows(TAKEN) >= config.concurrency):
+            return None
+        if lane is not None:
+            found = self._lanes.get(lane)
+            return None if found is None or found.head is None else self._records[found.head]
+        while self._line:
+            pri, place, seq = self._line[0]
+            record = self._records.get(seq)
+            if record is not None and record.pri == pri and self._places.get(seq) == place:
+                return record
+            heapq.heappop(self._line)
+        return None
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def limits(self, lane: Lane) -> LaneLimits:
+        given = {name: value for name, value in lane.settings.items() if value is not None}
+        return self.config.limits._replace(**given)
+
+    def _move_in_lane(self, before: Record | None, after: Record, now: int) -> None:
+        assert after.lane is not None
+        lane = self._lanes.setdefault(after.lane, Lane())
+        if before is not None:
+            self._count(lane, before, -1)
+        self._count(lane, after, +1)
+        if lane.head == after.seq and (after.state != READY or before is None or before.pri != after.pri):
+            self._sit(lane)
+        if after.state == TAKEN and before is not None and before.state == READY:
+            limits = self.limits(lane)
+            if limits.rate:
+                lane.tat = lanes.tat_after_grant(limits, lane.tat, now)
+        if after.state not in (TAKEN, DONE):
+            heapq.heappush(lane.waiting, (after.pri, after.seq))
+        self.refresh_lane(after.lane, now)
+
+    def _leave_lane(self, record: Record, now: int) -> None:
+        if record.lane is None:
+            self._places.pop(record.seq, None)
+            return
+        lane = self._lanes[record.lane]
+        self._count(lane, record, -1)
+        self._records.pop(record.seq, None)
+        if lane.head == record.seq:
+            self._sit(lane)
+        self.refresh_lane(record.lane, now)
+
+    @staticmethod
+    def _count(lane: Lane, record: Record, by: int) -> None:
+        lane.ready += by if record.state == READY else 0
+        lane.taken += by if record.state == TAKEN else 0
+
+    def _sit(self, lane: Lane) -> None:
+        """Leave the line."""
+        if lane.head is not None:
+            self._places.pop(lane.head, None)
+        lane.head = lane.place = None
+
+    def refresh_lane(self, name: str, now: int) -> None:
+        """An open lane with a READY task first stands in the line; it joins at the back."""
+        lane = self._lanes[name]
+        head = self._first_in(name, lane)
+        limits = self.limits(lane)
+        opens_at = lanes.opens_at(limits, lane.tat) if limits.rate else now
+        shut = limits.paused or (limits.concurrency is not None and lane.taken >= limits.concurrency)
+        if shut or head is None or now < opens_at:
+            self._sit(lane)
+        elif lane.head != head.seq or self._places.get(head.seq) is None:
+            place = lane.place
+            self._sit(lane)
+            lane.head = head.seq
+            lane.place = self._next_place(head) if place is None or self.config.lane_pick == "order" else place
+            self._stand(head, lane.place)
+        else:
+            assert lane.place is not None
+            self._stand(head, lane.place)
+        self._set_wake(name, lane, opens_at if head is not None and now < opens_at else lane.tat, now)
+        if not (lane.settings or lane.ready or lane.taken or lane.waiting or lane.tat > now):
+            del self._lanes[name]
+
+    def _set_wake(self, name: str, lane: Lane, at: int, now: int) -> None:
+        lane.wake_at = at if at > now else None
+        if lane.wake_at is not None:
+            heapq.heappush(self._wakes, (at, name))
+            if self.next_due is None or at < self.next_due:
+                self.next_due = at
+
+    def _first_in(self, name: str, lane: Lane) -> Record | None:
+        """The task a grant from this lane would be for. Strict lanes wait for delayed and buried ones."""
+        strict = self.config.lane_order == "strict"
+        while lane.waiting:
+            pri, seq = lane.waiting[0]
+            record = self._records.get(seq)
+            if record is not None and record.lane == name and record.pri == pri:
+                if record.state == READY:
+                    return record
+                if strict and record.state in (DELAYED, BURIED):
+                    return None
+            heapq.heappop(lane.waiting)
+        return None
+
+    def open_lane(self, lane: str, at: int) -> None:
+        if lane in self._lanes:
+            self.refresh_lane(lane, at)
+
+    def configure_lane(self, lane: str, options: Mapping[str, Any], now: int) -> LaneLimits:
+        found = self._lanes.setdefault(lane, Lane())
+        settings = {**found.settings, **options}
+        found.settings = {name: value for name, value in settings.items() if value is not None and value is not False}
+        limits = self.limits(found)
+        self.refresh_lane(lane, now)
+        return limits
+
+    def lanes(self, limit: int, after: str | None, now: int) -> list[LaneInfo]:
+        names = sorted(
+            name
+            for name, lane in self._lanes.items()
+            if (lane.ready or lane.taken or lane.settings) and (after is None or name > after)
+        )
+        return [self._lane_info(name, self._lanes[name], now) for name in names[:limit]]
+
+    def _lane_info(self, name: str, lane: Lane, now: int) -> LaneInfo:
+        limits = self.limits(lane)
+        next_at = lanes.opens_at(limits, lane.tat) if limits.rate else now
+        return LaneInfo(name, lane.ready, lane.taken, limits, next_at if next_at > now else None)
+
+    def refresh_all(self, now: int) -> None:
+        """Options of the tube have changed."""
+        for name in list(self._lanes):
+            self._lanes[name].waiting = [
+                (r.pri, r.seq) for r in self._records.values() if r.lane == name and r.state not in (TAKEN, DONE)
+            ]
+            heapq.heapify(self._lanes[name].waiting)
+            self.refresh_lane(name, now)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def due_tasks(self, until: int, limit: int) -> list[Record]:
+        found: list[Record] = []
+        while self._timers and self._timers[0][0].at <= until and len(found) < limit:
+            what, seq = heapq.heappop(self._timers)
+            record = self._records.get(seq)
+            if record is not None and rules.due(record) == what and record not in found[-1:]:
+                found.append(record)
+        return found
+
+    def due_lanes(self, until: int) -> list[tuple[int, str]]:
+        found = []
+        while self._wakes and self._wakes[0][0] <= until:
+            at, name = heapq.heappop(self._wakes)
+            if name in self._lanes and self._lanes[name].wake_at == at:
+                found.append((at, name))
+                self._lanes[name].wake_at = None
+        return found
+
+    def first_due(self) -> int | None:
+        while self._timers:
+            what, seq = self._timers[0]
+            record = self._records.get(seq)
+            if record is not None and rules.due(record) == what:
+                break
+            heapq.heappop(self._timers)
+        moments = [heap[0] for heap in (self._wakes,) if heap]
+        first = [at for at, _ in moments]
+        if self._timers:
+            first.append(self._timers[0][0].at)
+        return min(first, default=None)
+
+    def _ordered(self, *states: State) -> list[Record]:
+        return sorted((r for r in self._records.values() if r.state in states), key=lambda r: (r.pri, r.seq))
+
+    def buried(self, limit: int | None) -> list[Record]:
+        return self._ordered(BURIED)[:limit]
+
+    def exhausted(self) -> list[Record]:
+        spent = (Reason.NO_ATTEMPTS, Reason.LOST, Reason.EXPIRED)
+        return [record for record in self._ordered(BURIED, DONE) if record.reason in spent]
+
+    def taken(self, session: int | None = None) -> list[Record]:
+        return [r for r in self._records.values() if r.state == TAKEN and session in (None, r.session)]
+
+    def page(self, state: State | None, limit: int, after: TaskId | None) -> list[Record]:
+        start = 0 if after is None else self._ids.get(after, after)
+        if not isinstance(start, int):
+            raise TaskNotFound(f"there is no task {after!r} to list from")
+        records = sorted(self._records.values(), key=lambda record: record.seq)
+        return [r for r in records if r.seq > start and state in (None, r.state)][:limit]
+
+
+class MemoryTransaction(Transaction):
+    """All there is; a transaction that fails never gets so far as to change it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tubes: dict[str, MemoryTube] = {}
+        self.sessions: dict[str, Holder] = {}
+        self.events: list[HistoryRow] = []
+        self.epoch = next_epoch(0)
+        self.token = self.epoch << 32
+        self.numbers = 0
+
+    def tube(self, name: str) -> MemoryTube:
+        try:
+            return self.tubes[name]
+        except KeyError:
+            raise TubeNotFound(f"there is no tube {name!r}; create_tube({name!r}) makes it") from None
+
+    def has_tube(self, name: str) -> bool:
+        return name in self.tubes
+
+    def tube_names(self) -> list[str]:
+        return list(self.tubes)
+
+    def create_tube(self, config: TubeConfig) -> None:
+        self.tubes[config.name] = MemoryTube(self, config)
+
+    def configure_tube(self, config: TubeConfig, now: int) -> None:
+        tube = self.tubes[config.name]
+        tube.config = config
+        tube.refresh_all(now)
+
+    def drop_tube(self, name: str) -> None:
+        del self.tubes[name]
+
+    def holders(self) -> Iterable[Holder]:
+        return self.sessions.values()
+
+    def holder(self, uuid: str) -> Holder | None:
+        return self.sessions.get(uuid)
+
+    def save_holder(self, session: Session, expires_at: int, attached: int) -> Holder:
+        old = self.sessions.get(session.uuid)
+        if old is None:
+            self.numbers += 1
+        holder = Holder(self.numbers if old is None else old.number, session, expires_at, attached)
+        self.sessions[session.uuid] = holder
+        return holder
+
+    def forget_holder(self, holder: Holder) -> None:
+        del self.sessions[holder.session.uuid]
+
+    def next_session_end(self) -> int | None:
+        return min((holder.expires_at for holder in self.sessions.values()), default=None)
+
+    def holder_name(self, number: int | None) -> str | None:
+        return next((h.session.name for h in self.sessions.values() if h.number == number), None)
+
+    def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]:
+        return [row for row in self.events[after:] if tube in (None, row.tube)][:limit]
+
+
+class MemoryStore(Store):
+    """A queue that lives as long as its process."""
+
+    def __init__(self, name: str, clock: Clock, data: MemoryTransaction | None = None) -> None:
+        super().__init__(name, clock)
+        self.lasting = "#" not in name
+        self.data = data or MemoryTransaction()
+        self.data.listened = self._listeners.keys()
+        self.data.waiting = self.waiting
+        self.start()
+
+    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
+        tx = self.data
+        tx.announced, tx.touched = [], set()
+        answers: list[Any] = []
+        for op in requests:
+            try:
+                answers.append(verbs.execute(tx, op, self.clock.now()))
+            except PenstockError as error:
+                answers.append(error)
+        moments = [tx.tubes[name].next_due for name in tx.touched if name in tx.tubes]
+        next_due = min((m for m in moments if m is not None), default=None)
+        return Committed(answers, tx.touched, tx.announced, next_due)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transactor]:
+        self.check_usable()
+        with self._mutex:
+            self._owner = threading.get_ident()
+            before = copy.deepcopy(self.data, {id(self.data.listened): self.data.listened, id(self): self})
+            transactor = MemoryTransactor(self)
+            try:
+                yield transactor
+            except BaseException:
+                self.data = before
+                raise
+            finally:
+                self._owner = None
+            for done in transactor.done:
+                self.note(done)
+                self._serve(done.touched, strict=False)
+        self._announce()
+
+    def shut(self) -> None:
+        pass
+
+    def abandon(self) -> MemoryStore:
+        self.close()
+        data = self.data
+        data.begin_run(self.clock.now())
+        data.epoch = next_epoch(data.token >> 32)
+        data.token = data.epoch << 32
+        return MemoryStore(self.name, self.clock, data)
+
+
+class MemoryTransactor(Transactor):
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.done: list[Committed] = []
+
+    def execute(self, op: ops.Op[R]) -> R:
+        self.done.append(self._store.commit((op,), strict=False))
+        answer: R = raised(self.done[-1].answers[0])
+        return answer

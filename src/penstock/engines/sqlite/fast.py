@@ -1,0 +1,223 @@
+"""Put, take and ack of ordinary tasks in as few statements as can be.
+
+Each function answers None when the case is not an ordinary one; then verbs.py, which knows every rule, does
+the work. What is ordinary: no history, no callback, no adopted table, lanes without settings or rates.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.engines import verbs
+from penstock.engines.sqlite.transaction import SqliteTransaction
+from penstock.engines.sqlite.tube import SqliteTube
+from penstock.model import ops, rules
+from penstock.model.errors import PenstockError, TubeFull
+from penstock.model.state import Event, Reason, State
+from penstock.model.task import Draft, Placed, Record
+
+READY, TAKEN, DELAYED, BURIED, DONE = State
+
+
+def ordinary(tx: SqliteTransaction, name: str) -> SqliteTube | None:
+    """The tube, settled, if the fast statements are right for it."""
+    tube = tx.tube(name)
+    config = tube.config
+    if config.history or config.adopted is not None or name in tx.listened:
+        return None
+    return None if config.features.lanes and not tube.lane_table.plain else tube
+
+
+def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockError] | None:
+    tube = ordinary(tx, op.tube)
+    if tube is None or not _are_ordinary(tube, op.drafts):
+        return None
+    config, head = tube.config, tube.head
+    tube.settle(now)
+    room = None if config.capacity is None else config.capacity - head.counters.live()
+    least = now * 1000 if config.id == "time64" else 0
+    results: list[Placed | PenstockError] = []
+    rows: list[tuple[Any, ...]] = []
+    delayed = 0
+    for draft in op.drafts:
+        try:
+            verbs.check_draft(config, draft)
+            if room is not None and len(rows) >= room:
+                raise TubeFull(
+                    f"tube {config.name!r} holds its capacity of {config.capacity} tasks; finish some or wait"
+                )
+            seq = tube.next_seq(least)
+            record = rules.put(config, draft, now, seq, seq).after
+        except PenstockError as error:
+            results.append(error)
+            continue
+        rows.append(_row(tube, record))
+        delayed += record.state == DELAYED
+        results.append(Placed(record, "new"))
+    if rows:
+        _insert(tube, rows)
+        counters = head.counters
+        counters.call(Event.PUT, len(rows))
+        counters.move(None, READY, len(rows) - delayed)
+        counters.move(None, DELAYED, delayed)
+        tx.touched.add(op.tube)
+    return results
+
+
+def _are_ordinary(tube: SqliteTube, drafts: tuple[Draft, ...]) -> bool:
+    """No keys to look up and, where there are lanes, nobody who could overtake the first of a lane."""
+    config = tube.config
+    lanes = config.features.lanes
+    if config.id not in ("auto", "time64") or (lanes and tube.head.mixed_pri):
+        return False
+    for draft in drafts:
+        if draft.key is not None or draft.put_id is not None or (lanes and draft.pri not in (None, config.pri)):
+            return False
+    return True
+
+
+def _row(tube: SqliteTube, record: Record) -> tuple[Any, ...]:
+    """The values of an insert: the record, when it is due, and its place in the line."""
+    config, head, seq = tube.config, tube.head, record.seq
+    due_at = None
+    if (what := rules.due(record)) is not None:
+        due_at = what.at
+        if head.next_due is None or due_at < head.next_due:
+            head.next_due = due_at
+    if record.pri != config.pri:
+        head.mixed_pri = 1
+    if not config.features.lanes:
+        return (seq, *record[2:], due_at, None)
+    waits = record.lane is not None and record.state != READY
+    return (seq, *record[2:], due_at, record.lane, None if waits else tube.next_place(seq))
+
+
+def _insert(tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
+    sql = tube.sql["insert_in_lane" if tube.config.features.lanes else "insert"]
+    if len(rows) == 1:
+        tube.database.execute(sql, rows[0])
+    else:
+        tube.database.connection.executemany(sql, rows)
+
+
+def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
+    tube = ordinary(tx, op.tube)
+    if tube is None or op.lane is not None or op.drain:
+        return None
+    config = tube.config
+    lanes = config.features.lanes
+    if lanes and config.lane_concurrency is None and op.n > 1:
+        return None
+    verbs.check_take(config, op)
+    tube.settle(now)
+    head = tube.head
+    wanted = min(op.n, head.counters.rows(READY))
+    if config.concurrency is not None:
+        wanted = min(wanted, config.concurrency - head.counters.rows(TAKEN))
+    if wanted <= 0 or config.paused:
+        return []
+    holder = tx.join(op.session, now)
+    token = tube.next_tokens(wanted)
+    ttr = op.ttr
+    if wanted == 1:
+        rows = tube.database.rows(tube.sql["take"], (holder.number, token + 1, now, now, ttr, now, ttr))
+    else:
+        rows = tube.database.rows(tube.sql["take_many"], (wanted, holder.number, token, now, now, ttr, now, ttr))
+        rows.sort(key=_by_token)
+    granted = [tuple.__new__(Record, row) for row in rows]
+    for record in granted:
+        deadline = record.deadline
+        if deadline is not None and (head.next_due is None or deadline < head.next_due):
+            head.next_due = deadline
+        if lanes and record.lane is not None and config.lane_concurrency is None:
+            next_in_lane(tube, record.lane)
+    if granted:
+        head.counters.call(Event.TAKE, len(granted))
+        head.counters.move(READY, TAKEN, len(granted))
+    return granted
+
+
+_TOKEN = Record._fields.index("token")
+
+
+def _by_token(row: tuple[Any, ...]) -> int:
+    token: int = row[_TOKEN]
+    return token
+
+
+def next_in_lane(tube: SqliteTube, lane: str) -> None:
+    """The next task of a lane stands in the line."""
+    if tube.config.lane_pick == "turns":
+        tube.database.execute(tube.sql["next_in_lane"], (tube.next_place(0), lane))
+    else:
+        tube.database.execute(tube.sql["next_in_lane"], (lane,))
+
+
+def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | PenstockError] | None:
+    tube = ordinary(tx, op.tube)
+    if tube is None or tube.config.keep:
+        return None
+    holder = tx.holder(op.session.uuid)
+    if holder is None or any(_is_special(item) for item in op.items):
+        return None
+    if len(op.items) == 1:
+        lease = op.items[0].lease
+        rows = tube.database.rows(tube.sql["ack"], (lease.id, lease.token, holder.number, now))
+    else:
+        ids = json.dumps([item.lease.id for item in op.items])
+        tokens = json.dumps([item.lease.token for item in op.items])
+        rows = tube.database.rows(tube.sql["ack_many"], (ids, tokens, holder.number, now))
+    done = {(row[1], row[_TOKEN]): tuple.__new__(Record, row) for row in rows}
+    if rows:
+        _account(tx, tube, list(done.values()))
+    results: list[Record | PenstockError] = []
+    for item in op.items:
+        record = done.pop(item.lease, None)
+        if record is not None:
+            results.append(finished(record, now, item.result))
+        else:
+            results.extend(verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now))
+    assert not done, "a row was acked that nobody asked for"
+    return results
+
+
+def _is_special(item: ops.Finish) -> bool:
+    lease = item.lease
+    return lease.token is None or item.keep is not None or item.update is not None or isinstance(lease.id, tuple)
+
+
+def _account(tx: SqliteTransaction, tube: SqliteTube, records: list[Record]) -> None:
+    counters = tube.head.counters
+    counters.call(Event.ACK, len(records))
+    counters.move(TAKEN, None, len(records))
+    counters.finished(len(records))
+    tx.touched.add(tube.config.name)
+    if tube.config.features.lanes and tube.config.lane_concurrency is not None:
+        for record in records:
+            if record.lane is not None:
+                next_in_lane(tube, record.lane)
+
+
+def finished(record: Record, now: int, result: str | None) -> Record:
+    """The record of a task that was acked and is gone."""
+    values = list(record)
+    for index, value in _FINISHED:
+        values[index] = value
+    values[_DONE_AT] = values[_PURGE_AT] = now
+    values[_RESULT] = result
+    return tuple.__new__(Record, values)
+
+
+_DONE_AT, _PURGE_AT, _RESULT = (Record._fields.index(name) for name in ("done_at", "purge_at", "result"))
+_FINISHED = tuple(
+    (Record._fields.index(name), value)
+    for name, value in {
+        "state": DONE.value,
+        "reason": Reason.SUCCESS.value,
+        "session": None,
+        "token": None,
+        "taken_at": None,
+        "deadline": None,
+    }.items()
+)

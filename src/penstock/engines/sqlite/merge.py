@@ -1,0 +1,58 @@
+"""Ops of many callers that met in one transaction, performed as few larger ones.
+
+They came at the same time, so their order among each other is free: all puts of a tube become one put, all
+takes of a session one take, all acks one ack, and the answers are dealt out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+from penstock.model import ops
+
+Perform = Callable[[ops.Op[Any]], Any]
+
+
+def perform(requests: list[ops.Op[Any]], one: Perform) -> list[Any]:
+    """The answers of all ops, in their order."""
+    answers: list[Any] = [None] * len(requests)
+    groups: dict[Hashable, list[int]] = {}
+    for index, op in enumerate(requests):
+        groups.setdefault(_group(op, index), []).append(index)
+    for indexes in groups.values():
+        batch = [requests[index] for index in indexes]
+        results = [one(batch[0])] if len(batch) == 1 else _merged(batch, one)
+        for index, result in zip(indexes, results, strict=True):
+            answers[index] = result
+    return answers
+
+
+def _group(op: ops.Op[Any], index: int) -> Hashable:
+    if type(op) is ops.Put:
+        return (ops.Put, op.tube)
+    if type(op) is ops.Take and op.lane is None and not op.drain:
+        return (ops.Take, op.tube, op.session.uuid, op.ttr)
+    if type(op) is ops.Ack:
+        return (ops.Ack, op.tube, op.session.uuid)
+    return index
+
+
+def _merged(batch: list[Any], one: Perform) -> list[Any]:
+    first = batch[0]
+    if type(first) is ops.Put:
+        sizes = [len(op.drafts) for op in batch]
+        answer = one(ops.Put(first.tube, tuple(draft for op in batch for draft in op.drafts)))
+    elif type(first) is ops.Ack:
+        sizes = [len(op.items) for op in batch]
+        answer = one(ops.Ack(first.tube, tuple(item for op in batch for item in op.items), first.session))
+    else:
+        sizes = [op.n for op in batch]
+        answer = one(ops.Take(first.tube, sum(sizes), first.session, first.ttr))
+    if isinstance(answer, Exception):
+        return [answer] * len(batch)
+    results, start = [], 0
+    for size in sizes:
+        results.append(answer[start : start + size])
+        start += size
+    return results

@@ -1,0 +1,78 @@
+"""SQL from the .sql files: named statements, and a tube's own rendered from its configuration."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from penstock.model.state import Reason, State
+from penstock.model.task import Record
+from penstock.model.tube import TubeConfig
+
+COLUMNS = Record._fields
+_NAME = re.compile(r"^-- name: (\w+)\n", re.M)
+
+
+@cache
+def named(file: str) -> dict[str, str]:
+    """The statements of a file by name, without comments."""
+    parts = _NAME.split(files(__package__).joinpath(file).read_text())
+    return {
+        name: re.sub(r"--.*", "", text).strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+class Keys(NamedTuple):
+    """How an adopted table is ordered and its rows are told apart; empty for tubes of our own."""
+
+    columns: tuple[str, ...] = ()
+    data: str = ""
+    """The expression that makes a task's data from the user's columns."""
+
+
+NO_KEYS = Keys()
+
+
+def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, str]:
+    """All statements of one tube."""
+    table = f'"tasks_{number}"'
+    own_id = config.id not in ("auto", "time64") or bool(keys.columns)
+    id_column = "id" if own_id else "seq"
+    lanes, turns = config.features.lanes, config.lane_pick == "turns"
+    by = ", ".join(f"k{i}" for i in range(len(keys.columns))) or "seq"
+    order = f"pri, {by}" if config.features.pri or keys.columns else by
+    waiting = "lane IS NOT NULL AND place IS NULL AND state " + (
+        "= 'ready'" if config.lane_order == "skip" else "IN ('ready', 'delayed', 'buried')"
+    )
+    shown = {"id": id_column, "data": keys.data or "data"}
+    stored = [name for name in COLUMNS if name != "id" or own_id]
+    values = {
+        "table": table,
+        "id": id_column,
+        "id_column": "id NOT NULL UNIQUE," + "".join(f" k{i}," for i in range(len(keys.columns))) if own_id else "",
+        "data_rule": "" if keys.columns else "NOT NULL",
+        "states": ", ".join(f"'{state}'" for state in State),
+        "reasons": ", ".join(f"'{reason}'" for reason in Reason),
+        "columns": ", ".join(shown.get(name, name) for name in COLUMNS),
+        "stored": ", ".join([*stored, *(f"k{i}" for i in range(len(keys.columns)))]),
+        "marks": ", ".join("?" * (len(stored) + len(keys.columns))),
+        "assignments": ", ".join(f"{name} = ?" for name in COLUMNS[2:]),
+        "order": order,
+        "line": ("pri, place" if config.features.pri else "place") if lanes and turns else order,
+        "in_line": " AND place IS NOT NULL" if lanes else "",
+        "waiting": waiting,
+        "slot_on_take": slot_on_take(config),
+        "place_of_next": "?1" if turns else "seq",
+    }
+    for index in ("due", "taken", "buried", "key", "put_id", "ready", "waiting", "slot"):
+        values[f"{index}_index"] = f'"tasks_{number}_{index}"'
+    return {name: text.format(**values) for name, text in named("tube.sql").items()}
+
+
+def slot_on_take(config: TubeConfig) -> str:
+    """Where a lane limits concurrency its taken tasks keep a place as their slot; elsewhere they give it up."""
+    if not config.features.lanes or config.lane_concurrency is not None:
+        return ""
+    return ", place = CASE WHEN lane IS NULL THEN place END"

@@ -1,0 +1,330 @@
+"""The SQLite engine: an embedded file that several processes may have open at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+import apsw
+
+from penstock.engines import verbs
+from penstock.engines.line import raised
+from penstock.engines.sqlite import fast, merge
+from penstock.engines.sqlite.adoption import adoption
+from penstock.engines.sqlite.database import Database, unavailable
+from penstock.engines.sqlite.place import Place
+from penstock.engines.sqlite.presence import Presence
+from penstock.engines.sqlite.transaction import SQL, SqliteTransaction
+from penstock.engines.store import Committed, Store, Transactor
+from penstock.model import ops
+from penstock.model.clock import Clock, ManualClock, next_epoch
+from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, UsageError
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R")
+FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: fast.ack}
+
+
+class SqliteStore(Store):
+    """One per process and file: one connection that writes, one that looks out for other processes."""
+
+    poll_seconds = 0.002
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        super().__init__(place.name, clock)
+        self._place = place
+        self._state = "STARTUP"
+        self._watch: Database | None = None
+        self._presence: Presence | None = None
+        self._seen = -1
+        if place.read_only or not _may_write(place):
+            self._open_to_read()
+        else:
+            self._open_to_write()
+        self.start()
+
+    def _open_to_read(self) -> None:
+        self.writable = False
+        if not self._place.path.exists():
+            raise EngineUnavailable(f"{self._place.path} does not exist, so it cannot be read")
+        self._main = Database(self._place.path, "NORMAL", read_only=True)
+        self._tx = self._transaction(self._main)
+        self._state = "WAITING"
+
+    def _open_to_write(self) -> None:
+        presence = self._presence = Presence(self._place.beside("-lock"))
+        try:
+            with presence.arriving() as alone:
+                self._main = Database(self._place.path, "FULL")
+                if (
+                    alone
+                    and self._main.value("PRAGMA user_version")
+                    and not self._main.value("SELECT clean FROM store")
+                ):
+                    self._main.check_integrity()
+                self._main.migrate("migrations")
+                self._tx = self._transaction(self._main)
+                if alone:
+                    self._begin_run()
+        except BaseException:
+            presence.vanish()
+            raise
+        self._state = "RUNNING"
+
+    def _transaction(self, database: Database, own: bool = True) -> SqliteTransaction:
+        tx = SqliteTransaction(database, self._open_temporary if own else None)
+        tx.listened = self._listeners.keys() if own else ()
+        tx.waiting = self.waiting
+        tx.now = self.clock.now
+        return tx
+
+    def _begin_run(self) -> None:
+        """Nobody has the store open: a run begins. Fully synced, whatever the durability. [rules 4, 13]"""
+        for suffix in ("-temporary", "-temporary-wal", "-temporary-shm"):
+            with suppress(FileNotFoundError):
+                self._place.beside(suffix).unlink()
+        tx = self._tx
+        tx.begin()
+        epoch, token, _, _ = self._main.rows(SQL["load_store"])[0]
+        epoch = next_epoch(max(epoch, token >> 32))
+        self._main.execute(SQL["begin_run"], (epoch, epoch << 32))
+        self._main.execute(SQL["clear_token_blocks"])
+        for name in tx.tube_names():
+            tx.recreate_temporary(name)
+        tx.begin_run(self.clock.now())
+        tx.commit()
+
+    def _open_temporary(self) -> Database:
+        database = Database(self._place.beside("-temporary"), "OFF")
+        database.migrate("migrations")
+        return database
+
+    # -- performing ops ----------------------------------------------------------------------------
+
+    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
+        requests = list(requests)
+        tx = self._tx
+        try:
+            if not self.writable:
+                return self._read(requests)
+            self._main.require("FULL" if strict and not all(op.weak for op in requests) else "NORMAL")
+            tx.begin()
+            answers = merge.perform(requests, self._answer) if len(requests) > 1 else [self._answer(requests[0])]
+            tx.commit()
+        except apsw.Error as error:
+            self._roll_back()
+            raise unavailable(self._place.path, error) from error
+        except BaseException:
+            self._roll_back()
+            raise
+        return Committed(answers, tx.touched, tx.announced, tx.next_due())
+
+    def _roll_back(self) -> None:
+        with suppress(apsw.Error):
+            self._tx.rollback()
+
+    def _answer(self, op: ops.Op[Any]) -> Any:
+        """Perform one op inside the transaction; a refusal is an answer too."""
+        if type(op) is ops.GetState:
+            return self._state
+        return perform(self._tx, op, self.clock.now())
+
+    def _read(self, requests: list[ops.Op[Any]]) -> Committed:
+        """A store that can only be read answers what it can. Nothing that is due is written down."""
+        tx = self._tx
+        answers: list[Any] = []
+        self._main.execute("BEGIN")
+        try:
+            tx.joined()
+            for op in requests:
+                if type(op) is ops.GetState:
+                    answers.append(self._state)
+                elif type(op) in READABLE:
+                    answers.append(_read_one(tx, op, self.clock.now()))
+                elif type(op) is ops.Tick:
+                    answers.append(None)
+                else:
+                    answers.append(
+                        NotWritable(f"{self._place.path} can only be read, so {type(op).__name__} is refused")
+                    )
+        finally:
+            tx.dirty = {}
+            self._main.execute("ROLLBACK")
+        return Committed(answers, set(), [], None)
+
+    def foreign_change(self) -> bool:
+        if self._watch is None:
+            self._watch = Database(self._place.path, "NORMAL", read_only=True)
+        seen = self._watch.value("PRAGMA data_version")
+        changed: bool = seen != self._seen
+        self._seen = seen
+        return changed
+
+    # -- transactions of callers -------------------------------------------------------------------
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transactor]:
+        self.check_usable()
+        if not self.writable:
+            raise NotWritable(f"{self._place.path} can only be read")
+        with self._mutex:
+            self._owner = threading.get_ident()
+            tx = self._tx
+            try:
+                self._main.require("FULL")
+                tx.begin()
+                yield OwnTransactor(self, tx)
+                tx.commit()
+            except apsw.Error as error:
+                self._roll_back()
+                raise unavailable(self._place.path, error) from error
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._owner = None
+            done = Committed([], tx.touched, tx.announced, tx.next_due())
+            self.note(done)
+            if self._lines.count:
+                self._serve(done.touched, strict=False)
+        self._announce()
+
+    def join(self, transaction: object) -> Transactor:
+        """The caller's own apsw connection, inside its own transaction."""
+        if not isinstance(transaction, apsw.Connection):
+            hint = ""
+            if type(transaction).__module__ == "sqlite3":
+                hint = ": two SQLite libraries on one file in one process can corrupt it"
+            raise UsageError(
+                f"transaction= takes an apsw.Connection or what q.transaction() gave, "
+                f"not {type(transaction).__module__}.{type(transaction).__name__}{hint}"
+            )
+        if not transaction.in_transaction:
+            raise UsageError("the connection has no transaction: BEGIN IMMEDIATE first, COMMIT after")
+        if Place.parse(transaction.filename).path != self._place.path:
+            raise UsageError(f"the connection is on {transaction.filename}, the queue on {self._place.path}")
+        return JoinedTransactor(self, transaction)
+
+    def adoption(
+        self,
+        name: str,
+        table: str,
+        fields: Mapping[str, str] | None,
+        features: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> TubeConfig:
+        with self._mutex:
+            return adoption(self._main, name, table, fields, features, options)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def shut(self) -> None:
+        self._state = "ENDING"
+        if self._watch is not None:
+            self._watch.close()
+        if self._presence is None:
+            self._main.close()
+            return
+        with self._presence.leaving() as last:
+            if last:
+                with suppress(apsw.Error):
+                    self._main.require("NORMAL")
+                    self._main.execute(SQL["end_run"])
+            self._tx.close()
+
+    def abandon(self) -> None:
+        self.closed = True
+        if self._keeper is not None:
+            self._keeper.stop()
+        if isinstance(self.clock, ManualClock):
+            self.clock.unfollow(self)
+        with self._mutex:
+            if self._watch is not None:
+                self._watch.close()
+            self._tx.close()
+            if self._presence is not None:
+                self._presence.vanish()
+
+
+READABLE = (
+    ops.GetTube,
+    ops.ListTubes,
+    ops.Peek,
+    ops.ListTasks,
+    ops.ListLanes,
+    ops.GetStatistics,
+    ops.ReadHistory,
+)
+
+
+def perform(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
+    """One op by the fast way if there is one, else by the one that knows every rule."""
+    try:
+        short = FAST.get(type(op))
+        if short is not None:
+            tx.settle_sessions(now)
+            answer = short(tx, op, now)
+            if answer is not None:
+                return answer
+        return verbs.execute(tx, op, now)
+    except PenstockError as error:
+        return error
+
+
+def _read_one(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
+    """Reads as though nothing were due: a store that cannot be written cannot be settled either."""
+    try:
+        return verbs.VERBS[type(op)](tx, op, 0)
+    except PenstockError as error:
+        return error
+
+
+def _may_write(place: Place) -> bool:
+    path = place.path
+    return os.access(path if path.exists() else path.parent, os.W_OK) or not path.parent.exists()
+
+
+class OwnTransactor(Transactor):
+    """q.transaction(): the store's own connection, held by the caller for a while."""
+
+    def __init__(self, store: SqliteStore, tx: SqliteTransaction) -> None:
+        self._store = store
+        self._tx = tx
+        self.connection = tx.main.connection
+
+    def execute(self, op: ops.Op[R]) -> R:
+        # The caller may have changed anything through the connection, rows of adopted tables included.
+        self._tx.take_edits()
+        answer: R = raised(perform(self._tx, op, self._store.clock.now()))
+        return answer
+
+
+class JoinedTransactor(Transactor):
+    """A transaction on the caller's connection. A savepoint keeps it usable whatever happens to the op."""
+
+    def __init__(self, store: SqliteStore, connection: apsw.Connection) -> None:
+        self._store = store
+        self.connection = connection
+
+    def execute(self, op: ops.Op[R]) -> R:
+        store = self._store
+        database = Database.__new__(Database)
+        database.path, database.connection = store._place.path, self.connection
+        tx = store._transaction(database, own=False)
+        try:
+            database.execute("SAVEPOINT penstock")
+            tx.joined()
+            tx.take_edits()
+            answer = perform(tx, op, store.clock.now())
+            tx.flush()
+            database.execute("RELEASE penstock")
+        except apsw.Error as error:
+            with suppress(apsw.Error):
+                database.execute("ROLLBACK TO penstock")
+                database.execute("RELEASE penstock")
+            raise unavailable(store._place.path, error) from error
+        result: R = raised(answer)
+        return result

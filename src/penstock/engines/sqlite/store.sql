@@ -1,0 +1,102 @@
+-- Statements on the tables that all tubes share.
+
+-- name: load_store
+SELECT epoch, token, registry, clean FROM store;
+
+-- name: bump_registry
+UPDATE store SET registry = registry + 1;
+
+-- name: save_token
+UPDATE store SET token = ?;
+
+-- name: begin_run
+UPDATE store SET epoch = ?, token = ?, clean = 0;
+
+-- name: end_run
+UPDATE store SET clean = 1;
+
+-- name: clear_token_blocks
+UPDATE heads SET token = 0, token_end = 0;
+
+-- name: load_tubes
+SELECT number, name, config FROM tubes;
+
+-- name: insert_tube
+INSERT INTO tubes (name, config) VALUES (?, ?) RETURNING number;
+
+-- name: insert_tube_number
+INSERT INTO tubes (number, name, config) VALUES (?, ?, ?);
+
+-- name: update_tube
+UPDATE tubes SET config = ? WHERE number = ?;
+
+-- name: delete_tube
+DELETE FROM tubes WHERE number = ?;
+
+-- name: insert_head
+INSERT INTO heads (tube, counters) VALUES (?, ?);
+
+-- name: load_head
+SELECT seq, turn, token, token_end, next_due, lane_rows, mixed_pri, counters FROM heads WHERE tube = ?;
+
+-- name: save_head
+UPDATE heads SET seq = ?, turn = ?, token = ?, token_end = ?, next_due = ?, lane_rows = ?, mixed_pri = ?, counters = ?
+WHERE tube = ?;
+
+-- name: delete_head
+DELETE FROM heads WHERE tube = ?;
+
+-- name: load_lane
+SELECT concurrency, rate, burst, paused, tat, wake_at FROM lanes WHERE tube = ? AND lane = ?;
+
+-- name: save_lane
+INSERT INTO lanes (tube, lane, concurrency, rate, burst, paused, tat, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tube, lane) DO UPDATE SET concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
+    paused = excluded.paused, tat = excluded.tat, wake_at = excluded.wake_at;
+
+-- name: delete_lane
+DELETE FROM lanes WHERE tube = ? AND lane = ?;
+
+-- name: delete_lanes
+DELETE FROM lanes WHERE tube = ?;
+
+-- name: configured_lanes
+SELECT lane FROM lanes WHERE tube = ?;
+
+-- name: due_lanes
+SELECT wake_at, lane FROM lanes WHERE tube = ? AND wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at, lane;
+
+-- name: first_wake
+SELECT min(wake_at) FROM lanes WHERE tube = ? AND wake_at IS NOT NULL;
+
+-- name: load_sessions
+SELECT number, uuid, name, ttl, direct, expires_at, attached FROM sessions;
+
+-- name: save_session
+INSERT INTO sessions (uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (uuid) DO UPDATE SET name = excluded.name, ttl = excluded.ttl, expires_at = excluded.expires_at,
+    attached = excluded.attached
+RETURNING number;
+
+-- name: insert_session
+INSERT INTO sessions (number, uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (uuid) DO UPDATE SET expires_at = excluded.expires_at, attached = excluded.attached, ttl = excluded.ttl;
+
+-- name: delete_session
+DELETE FROM sessions WHERE number = ?;
+
+-- name: insert_event
+INSERT INTO events (at, tube, task_id, event, from_state, to_state, reason, attempt, pri, lane, key, worker,
+    error_class, error, ready_at, taken_at, delay, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: events
+SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: events_of_tube
+SELECT * FROM events WHERE seq > ? AND tube = ? ORDER BY seq LIMIT ?;
+
+-- name: pending_edits
+SELECT seq, tube, row_id FROM edits ORDER BY seq LIMIT 1000;
+
+-- name: delete_edits
+DELETE FROM edits WHERE seq <= ?;

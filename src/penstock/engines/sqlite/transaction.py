@@ -1,0 +1,290 @@
+"""All tubes and sessions of a SQLite store inside one transaction.
+
+The object outlives its transactions: what it has loaded stays true as long as no other connection writes,
+and SQLite tells when one did. Temporary tubes live in a second file that is never synced; its transaction is
+begun when the first of them is touched.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+
+from penstock.engines.sqlite.adopted import AdoptedTube
+from penstock.engines.sqlite.database import Database
+from penstock.engines.sqlite.statements import named, render
+from penstock.engines.sqlite.tube import SqliteTube
+from penstock.engines.transaction import Holder, Transaction
+from penstock.model.errors import TubeNotFound, UsageError
+from penstock.model.session import Session
+from penstock.model.stats import Counters
+from penstock.model.task import HistoryRow
+from penstock.model.tube import TubeConfig
+
+SQL = named("store.sql")
+TOKEN_BLOCK = 4096
+
+
+class SqliteTransaction(Transaction):
+    def __init__(self, main: Database, temporary: Callable[[], Database] | None) -> None:
+        super().__init__()
+        self.main = main
+        self._open_temporary = temporary
+        self._temporary: Database | None = None
+        self._temporary_begun = False
+        self._temporary_version = -1
+        self._version = -1
+        self._registry = -1
+        self._tubes: dict[str, SqliteTube] = {}
+        self._sessions: dict[str, Holder] | None = None
+        self._first_end: int | None = None
+        self.dirty: dict[int, SqliteTube] = {}
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Start a transaction; forget what another connection may have changed."""
+        self.main.execute("BEGIN IMMEDIATE")
+        self.joined()
+
+    def joined(self) -> None:
+        """A transaction has been started, by us or by the caller on its own connection."""
+        self.announced, self.touched = [], set()
+        version = self.main.connection.data_version()
+        if version != self._version:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Load anew what may have changed."""
+        self._sessions = None
+        for tube in self._tubes.values():
+            tube.forget()
+        registry = self.main.value("SELECT registry FROM store")
+        if registry != self._registry:
+            self._load_tubes()
+            self._registry = registry
+        if any(tube.config.adopted for tube in self._tubes.values()):
+            self.take_edits()
+
+    def commit(self) -> None:
+        self.flush()
+        if self._temporary_begun:
+            assert self._temporary is not None
+            self._temporary.execute("COMMIT")
+            self._temporary_version = self._temporary.connection.data_version()
+            self._temporary_begun = False
+        self.main.execute("COMMIT")
+        self._version = self.main.connection.data_version()
+
+    def flush(self) -> None:
+        """Write back the small rows of the tubes that were used."""
+        if self.dirty:
+            for tube in self.dirty.values():
+                tube.flush()
+            self.dirty = {}
+
+    def rollback(self) -> None:
+        """Undo everything, and trust nothing that was loaded."""
+        for database in (self._temporary if self._temporary_begun else None, self.main):
+            if database is not None and database.connection.in_transaction:
+                database.execute("ROLLBACK")
+        self._temporary_begun = False
+        self.forget()
+
+    def forget(self) -> None:
+        self.dirty = {}
+        self._version = self._registry = self._temporary_version = -1
+        self._tubes = {}
+        self._sessions = None
+
+    def close(self) -> None:
+        if self._temporary is not None:
+            self._temporary.close()
+        self.main.close()
+
+    def recreate_temporary(self, name: str) -> None:
+        """A run begins: the file of temporary tubes is new, so their tables are made again."""
+        tube = self._tubes[name]
+        if tube.config.temporary:
+            if not self._temporary_begun:
+                self._begin_temporary()
+            self.create_tables(tube.database, tube.number, tube.config)
+
+    def next_due(self) -> int | None:
+        """The earliest bound among the tubes that this transaction touched."""
+        moments = [
+            tube._head.next_due
+            for name in self.touched
+            if (tube := self._tubes.get(name)) is not None and tube._head is not None
+        ]
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    # -- tubes -------------------------------------------------------------------------------------
+
+    def _load_tubes(self) -> None:
+        old = {tube.number: tube for tube in self._tubes.values()}
+        self._tubes = {}
+        for number, name, text in self.main.rows(SQL["load_tubes"]):
+            config = TubeConfig.from_json(json.loads(text))
+            known = old.get(number)
+            self._tubes[name] = known if known and known.config == config else self._make(number, config)
+
+    def _make(self, number: int, config: TubeConfig) -> SqliteTube:
+        if config.adopted is not None:
+            return AdoptedTube(self, self.main, number, config)
+        return SqliteTube(self, self._database(config), number, config)
+
+    def _database(self, config: TubeConfig) -> Database:
+        if not config.temporary:
+            return self.main
+        if self._temporary is None:
+            if self._open_temporary is None:
+                raise UsageError("a temporary tube cannot take part in a transaction of yours: it has its own file")
+            self._temporary = self._open_temporary()
+        return self._temporary
+
+    def tube(self, name: str) -> SqliteTube:
+        tube = self._tubes.get(name)
+        if tube is None:
+            raise TubeNotFound(f"there is no tube {name!r}; create_tube({name!r}) makes it")
+        if tube.config.temporary and not self._temporary_begun:
+            self._begin_temporary()
+        return tube
+
+    def _begin_temporary(self) -> None:
+        assert self._temporary is not None
+        self._temporary.execute("BEGIN IMMEDIATE")
+        self._temporary_begun = True
+        if self._temporary.connection.data_version() != self._temporary_version:
+            for tube in self._tubes.values():
+                if tube.config.temporary:
+                    tube.forget()
+
+    def has_tube(self, name: str) -> bool:
+        return name in self._tubes
+
+    def tube_names(self) -> list[str]:
+        return list(self._tubes)
+
+    def create_tube(self, config: TubeConfig) -> None:
+        number = self.main.value(SQL["insert_tube"], (config.name, json.dumps(config.to_json())))
+        database = self._database(config)
+        if config.temporary and not self._temporary_begun:
+            self._begin_temporary()
+        self.create_tables(database, number, config)
+        self._tubes[config.name] = self._make(number, config)
+        self._registered()
+
+    def create_tables(self, database: Database, number: int, config: TubeConfig) -> None:
+        """A tube's table, its indexes and its head."""
+        sql = render(number, config)
+        for name, text in sql.items():
+            if name.startswith("create") and (
+                config.features.lanes or name not in ("create_waiting_index", "create_slot_index")
+            ):
+                database.execute(text)
+        database.execute(SQL["insert_head"], (number, Counters.zero().pack()))
+
+    def _registered(self) -> None:
+        self.main.execute(SQL["bump_registry"])
+        self._registry += 1
+
+    def configure_tube(self, config: TubeConfig, now: int) -> None:
+        old = self.tube(config.name)
+        old.flush()
+        self.dirty.pop(old.number, None)
+        self.main.execute(SQL["update_tube"], (json.dumps(config.to_json()), old.number))
+        tube = self._tubes[config.name] = self._make(old.number, config)
+        if config.features.lanes and config.limits_differ(old.config):
+            for name in ("waiting", "ready"):
+                tube.database.execute(tube.sql[f"drop_{name}_index"])
+                tube.database.execute(tube.sql[f"create_{name}_index"])
+            tube.lane_table.refresh_all(now)
+        if config.pri != old.config.pri:
+            tube.head.mixed_pri = 1
+        self._registered()
+
+    def drop_tube(self, name: str) -> None:
+        tube = self.tube(name)
+        tube.drop()
+        self.dirty.pop(tube.number, None)
+        for statement in ("delete_head", "delete_lanes"):
+            tube.database.execute(SQL[statement], (tube.number,))
+        self.main.execute(SQL["delete_tube"], (tube.number,))
+        del self._tubes[name]
+        self._registered()
+
+    def adopt(self, config: TubeConfig, now: int) -> None:
+        number = self.main.value(SQL["insert_tube"], (config.name, json.dumps(config.to_json())))
+        self.main.execute(SQL["insert_head"], (number, Counters.zero().pack()))
+        tube = AdoptedTube(self, self.main, number, config)
+        self._tubes[config.name] = tube
+        tube.install(now)
+        self._registered()
+
+    def take_edits(self) -> None:
+        """Take rows of adopted tables into account that somebody has changed by hand."""
+        while rows := self.main.rows(SQL["pending_edits"]):
+            tubes = {tube.number: tube for tube in self._tubes.values()}
+            for _, number, row_id in rows:
+                tube = tubes.get(number)
+                if isinstance(tube, AdoptedTube):
+                    tube.reconcile(json.loads(row_id), self.now())
+                    self.touched.add(tube.config.name)
+            self.main.execute(SQL["delete_edits"], (rows[-1][0],))
+
+    now: Callable[[], int]
+    """The store's clock, set by the store."""
+
+    def token_block(self, least: int) -> tuple[int, int]:
+        """Tokens that no other tube and no other process will give."""
+        start = self.main.value("SELECT token FROM store")
+        end = start + max(TOKEN_BLOCK, least)
+        self.main.execute(SQL["save_token"], (end,))
+        return start, end
+
+    # -- sessions ----------------------------------------------------------------------------------
+
+    @property
+    def _holders(self) -> dict[str, Holder]:
+        if self._sessions is None:
+            self._sessions = {}
+            for number, uuid, name, ttl, direct, expires_at, attached in self.main.rows(SQL["load_sessions"]):
+                session = Session(uuid, name, ttl, bool(direct))
+                self._sessions[uuid] = Holder(number, session, expires_at, attached)
+            self._first_end = min((h.expires_at for h in self._sessions.values()), default=None)
+        return self._sessions
+
+    def holders(self) -> Iterable[Holder]:
+        return list(self._holders.values())
+
+    def holder(self, uuid: str) -> Holder | None:
+        return self._holders.get(uuid)
+
+    def save_holder(self, session: Session, expires_at: int, attached: int) -> Holder:
+        values = (session.uuid, session.name, session.ttl, session.direct, expires_at, attached)
+        number = self.main.value(SQL["save_session"], values)
+        holder = Holder(number, session, expires_at, attached)
+        self._holders[session.uuid] = holder
+        self._first_end = min(h.expires_at for h in self._holders.values())
+        return holder
+
+    def forget_holder(self, holder: Holder) -> None:
+        self.main.execute(SQL["delete_session"], (holder.number,))
+        self._holders.pop(holder.session.uuid, None)
+        self._first_end = min((h.expires_at for h in self._holders.values()), default=None)
+
+    def next_session_end(self) -> int | None:
+        if self._sessions is None:
+            self._holders  # noqa: B018
+        return self._first_end
+
+    def holder_name(self, number: int | None) -> str | None:
+        return next((h.session.name for h in self._holders.values() if h.number == number), None)
+
+    def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]:
+        if tube is None:
+            rows = self.main.rows(SQL["events"], (after, limit))
+        else:
+            rows = self.main.rows(SQL["events_of_tube"], (after, tube, limit))
+        return [HistoryRow(*row) for row in rows]

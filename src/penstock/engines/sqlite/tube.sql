@@ -1,0 +1,206 @@
+-- Statements of one tube, rendered once per tube by statements.py. {names} are filled in there.
+
+-- name: create
+CREATE TABLE {table} (
+    seq           INTEGER PRIMARY KEY,
+    {id_column}
+    state         TEXT NOT NULL CHECK (state IN ({states})),
+    reason        TEXT CHECK (reason IN ({reasons})),
+    data          {data_rule},
+    pri           INTEGER NOT NULL,
+    lane          TEXT,
+    key           TEXT,
+    put_id        TEXT,
+    attempt       INTEGER NOT NULL,
+    failures      INTEGER NOT NULL,
+    max_attempts  INTEGER,
+    ttl           INTEGER,
+    ttr           INTEGER,
+    created_at    INTEGER NOT NULL,
+    ready_at      INTEGER,
+    expires_at    INTEGER,
+    taken_at      INTEGER,
+    deadline      INTEGER,
+    done_at       INTEGER,
+    purge_at      INTEGER,
+    session       INTEGER,
+    token         INTEGER,
+    repeat        INTEGER,
+    keep          INTEGER,
+    cancel_asked  INTEGER NOT NULL,
+    watched_until INTEGER,
+    result        TEXT,
+    error         TEXT,
+    errors        TEXT,
+    due_at        INTEGER,                -- when time alone will change the task
+    place         INTEGER,                -- tubes with lanes: where it stands in the line; a taken one's slot
+    CHECK ((state = 'taken') = (token IS NOT NULL)),
+    CHECK (state <> 'done' OR done_at IS NOT NULL)
+);
+
+-- name: create_due_index
+CREATE INDEX {due_index} ON {table} (due_at) WHERE due_at IS NOT NULL;
+
+-- name: create_taken_index
+CREATE INDEX {taken_index} ON {table} (session) WHERE state = 'taken';
+
+-- name: create_buried_index
+CREATE INDEX {buried_index} ON {table} ({order}) WHERE state = 'buried';
+
+-- name: create_key_index
+CREATE UNIQUE INDEX {key_index} ON {table} (key) WHERE key IS NOT NULL AND state <> 'done';
+
+-- name: create_put_id_index
+CREATE UNIQUE INDEX {put_id_index} ON {table} (put_id) WHERE put_id IS NOT NULL;
+
+-- name: create_ready_index
+CREATE INDEX {ready_index} ON {table} ({line}) WHERE state = 'ready'{in_line};
+
+-- name: create_waiting_index
+-- Who comes next in a lane. Strict lanes wait for delayed and buried tasks too.
+CREATE INDEX {waiting_index} ON {table} (lane, {order}) WHERE {waiting};
+
+-- name: create_slot_index
+-- The one that stands in the line for its lane, and, where concurrency is limited, those that are taken.
+CREATE INDEX {slot_index} ON {table} (lane) WHERE place IS NOT NULL AND lane IS NOT NULL;
+
+-- name: drop_waiting_index
+DROP INDEX IF EXISTS {waiting_index};
+
+-- name: drop_ready_index
+DROP INDEX IF EXISTS {ready_index};
+
+-- name: drop
+DROP TABLE {table};
+
+-- name: truncate
+DELETE FROM {table};
+
+-- name: insert
+INSERT INTO {table} ({stored}, due_at, place) VALUES ({marks}, ?, ?);
+
+-- name: insert_in_lane
+-- A lane without settings: the new task stands in the line if nobody of its lane does.
+INSERT INTO {table} ({stored}, due_at, place)
+VALUES ({marks}, ?, CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE lane = ? AND place IS NOT NULL) THEN NULL ELSE ? END);
+
+-- name: find
+SELECT {columns} FROM {table} WHERE {id} = ?;
+
+-- name: find_key
+SELECT {columns} FROM {table} WHERE key = ? AND state <> 'done';
+
+-- name: find_put_id
+SELECT {columns} FROM {table} WHERE put_id = ?;
+
+-- name: update
+-- The last parameter says what becomes of the place: 0 it stays, 1 it is given up, 2 it becomes a slot.
+UPDATE {table} SET {assignments}, due_at = ?, place = CASE ? WHEN 0 THEN place WHEN 1 THEN NULL ELSE seq END WHERE seq = ?;
+
+-- name: set_place
+UPDATE {table} SET place = ? WHERE seq = ?;
+
+-- name: remove
+DELETE FROM {table} WHERE seq = ?;
+
+-- name: candidate
+SELECT {columns} FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT 1;
+
+-- name: lane_candidate
+SELECT {columns} FROM {table} WHERE lane = ? AND place IS NOT NULL AND state = 'ready';
+
+-- name: take
+UPDATE {table}
+SET state = 'taken', session = ?, token = ?, attempt = attempt + 1, taken_at = ?,
+    deadline = ? + coalesce(?, ttr), due_at = ? + coalesce(?, ttr){slot_on_take}
+WHERE seq = (SELECT seq FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT 1)
+RETURNING {columns};
+
+-- name: take_many
+WITH next AS MATERIALIZED (
+    SELECT seq, row_number() OVER () AS n
+    FROM (SELECT seq FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT ?)
+)
+UPDATE {table}
+SET state = 'taken', session = ?, token = ? + next.n, attempt = attempt + 1, taken_at = ?,
+    deadline = ? + coalesce(?, ttr), due_at = ? + coalesce(?, ttr){slot_on_take}
+FROM next WHERE {table}.seq = next.seq
+RETURNING {columns};
+
+-- name: ack
+-- The plain end of a lease: nothing is kept, repeated or watched. What does not match is looked at closely.
+DELETE FROM {table}
+WHERE {id} = ? AND token = ? AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
+    AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
+RETURNING {columns};
+
+-- name: ack_many
+DELETE FROM {table}
+WHERE {id} IN (SELECT value FROM json_each(?)) AND token IN (SELECT value FROM json_each(?))
+    AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
+    AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
+RETURNING {columns};
+
+-- name: next_in_lane
+-- The holder of a lane's only slot is gone: the next of the lane stands in the line.
+UPDATE {table} SET place = {place_of_next}
+WHERE seq = (SELECT seq FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1);
+
+-- name: slots
+SELECT seq, state, place, {order} FROM {table} WHERE lane = ? AND place IS NOT NULL;
+
+-- name: first_waiting
+SELECT seq, state, {order} FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1;
+
+-- name: due
+SELECT {columns} FROM {table} WHERE due_at <= ?
+ORDER BY due_at, CASE state WHEN 'taken' THEN 0 WHEN 'done' THEN 4 WHEN 'delayed' THEN 3 ELSE 2 END, seq LIMIT ?;
+
+-- name: first_due
+SELECT min(due_at) FROM {table} WHERE due_at IS NOT NULL;
+
+-- name: buried
+SELECT {columns} FROM {table} WHERE state = 'buried' ORDER BY {order} LIMIT ?;
+
+-- name: exhausted
+SELECT {columns} FROM {table}
+WHERE (state = 'buried' AND reason IN ('no_attempts', 'lost')) OR (state = 'done' AND reason = 'expired') ORDER BY {order};
+
+-- name: taken
+SELECT {columns} FROM {table} WHERE state = 'taken';
+
+-- name: taken_by
+SELECT {columns} FROM {table} WHERE state = 'taken' AND session = ?;
+
+-- name: seq_of
+SELECT seq FROM {table} WHERE {id} = ?;
+
+-- name: page
+SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: page_of_state
+SELECT {columns} FROM {table} WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?;
+
+-- name: count_states
+SELECT state, count(*) FROM {table} GROUP BY state;
+
+-- name: next_lane
+-- The first lane after a name that holds ready or taken tasks or has settings.
+SELECT min(lane) FROM (
+    SELECT min(lane) AS lane FROM {table} WHERE lane > ? AND {waiting}
+    UNION ALL SELECT min(lane) FROM {table} WHERE lane > ? AND place IS NOT NULL AND lane IS NOT NULL
+    UNION ALL SELECT min(lane) FROM {table} WHERE state = 'taken' AND lane > ?
+    UNION ALL SELECT min(lane) FROM lanes WHERE tube = ? AND lane > ?
+);
+
+-- name: count_lane
+SELECT
+    (SELECT count(*) FROM {table} WHERE lane = ? AND {waiting} AND state = 'ready')
+        + (SELECT count(*) FROM {table} WHERE lane = ? AND place IS NOT NULL AND lane IS NOT NULL AND state = 'ready'),
+    (SELECT count(*) FROM {table} WHERE state = 'taken' AND lane = ?);
+
+-- name: taken_in_lane
+SELECT seq FROM {table} WHERE state = 'taken' AND lane = ?;
+
+-- name: all_lanes
+SELECT DISTINCT lane FROM {table} WHERE lane IS NOT NULL AND state IN ('ready', 'taken');

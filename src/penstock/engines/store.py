@@ -1,0 +1,362 @@
+"""A store that this process works on itself: one object per process and place, shared by all its queues.
+
+Callers put their ops in a line and whoever gets the lock performs all of them in one transaction (group
+commit); the others find theirs done. After the commit the same thread serves the waiters and, outside the
+lock, calls the change callbacks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.engines.keeper import Keeper
+from penstock.engines.line import Answer, Lines, Waiter, raised
+from penstock.engines.transaction import TubeStore
+from penstock.model import ops
+from penstock.model.clock import Clock, ManualClock
+from penstock.model.duration import SECOND
+from penstock.model.errors import EngineUnavailable, UsageError
+from penstock.model.session import Session
+from penstock.model.state import Event
+from penstock.model.task import Change, Record
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R")
+Callback = Callable[[TubeConfig, Record, Event], None]
+log = logging.getLogger("penstock")
+
+
+class Slot:
+    """The ops of one call on their way through the group commit."""
+
+    __slots__ = ("answers", "done", "ops", "strict")
+
+    def __init__(self, requests: Sequence[ops.Op[Any]], strict: bool) -> None:
+        self.ops = requests
+        self.strict = strict
+        self.answers: list[Answer] = []
+        self.done = False
+
+
+class Committed(NamedTuple):
+    """What a transaction did."""
+
+    answers: list[Answer]
+    touched: set[str]
+    """Tubes in which something may have become possible for a waiter."""
+    announced: list[tuple[TubeStore, Change]]
+    next_due: int | None
+
+
+class Store(ABC):
+    """What memory and SQLite share: grouping, waiting, callbacks, keepalive."""
+
+    writable = True
+    lasting = False
+    """True for a store that stays when its last queue is closed: a named one in memory."""
+    poll_seconds: float | None = None
+    """How often to look for changes of other processes while somebody waits here."""
+
+    def __init__(self, name: str, clock: Clock) -> None:
+        self.name = name
+        self.clock = clock
+        self.users = 0
+        self.closed = False
+        self._pid = os.getpid()
+        self._mutex = threading.Lock()
+        self._owner: int | None = None
+        self._pending: deque[Slot] = deque()
+        self._lines = Lines()
+        self._listeners: dict[str, Callback] = {}
+        self._outbox: deque[tuple[Callback, TubeConfig, Record, Event]] = deque()
+        self._announcing = threading.RLock()
+        self._sessions: dict[str, Session] = {}
+        self._alive_at: dict[str, int] = {}
+        self._next_tick: int | None = 0
+        self._keeper: Keeper | None = None
+        self.cancelled: set[int] = set()
+        """Tokens of tasks held here that were asked to cancel."""
+
+    # -- what an engine does -----------------------------------------------------------------------
+
+    @abstractmethod
+    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
+        """Perform ops in one transaction. A refused op is answered by its error and undoes nobody else's."""
+
+    @abstractmethod
+    def shut(self) -> None:
+        """Give the place free."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transactor]:
+        """A transaction that the caller ends."""
+
+    def join(self, transaction: object) -> Transactor:
+        """A transaction that the caller runs on a connection of its own."""
+        raise UsageError(f"{self.name} cannot join {type(transaction).__name__}; pass what q.transaction() gave")
+
+    def adoption(
+        self,
+        name: str,
+        table: str,
+        fields: Mapping[str, str] | None,
+        features: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
+    ) -> TubeConfig:
+        """Check what adopt() was given and make a tube's configuration of it."""
+        raise UsageError("adopt() needs a store with tables: open a SQLite file or PostgreSQL")
+
+    def foreign_change(self) -> bool:
+        """True when another process has changed the store since the last look."""
+        return False
+
+    # -- performing ops ----------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to keep time."""
+        if isinstance(self.clock, ManualClock):
+            self.clock.follow(self)
+        else:
+            self._keeper = Keeper(self, self.name)
+
+    def execute(self, op: ops.Op[R], strict: bool = True) -> R:
+        answer: R = raised(self.execute_many((op,), strict)[0])
+        return answer
+
+    def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
+        """Perform ops, together with those of other threads that came meanwhile."""
+        self.check_usable()
+        slot = Slot(requests, strict)
+        self._pending.append(slot)
+        with self._mutex:
+            if not slot.done:
+                self._lead()
+        if self._outbox:
+            self._announce()
+        return slot.answers
+
+    def _lead(self) -> None:
+        """Perform everything that is in line. Called with the lock."""
+        slots: list[Slot] = []
+        while self._pending:
+            slots.append(self._pending.popleft())
+        strict = any(slot.strict for slot in slots)
+        requests = slots[0].ops if len(slots) == 1 else [op for slot in slots for op in slot.ops]
+        try:
+            answers = self._perform(requests, strict)
+        except BaseException as error:
+            for slot in slots:
+                slot.answers = [error] * len(slot.ops)
+                slot.done = True
+            if not isinstance(error, Exception):
+                raise
+            return
+        start = 0
+        for slot in slots:
+            end = start + len(slot.ops)
+            slot.answers = answers[start:end]
+            slot.done = True
+            start = end
+
+    def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
+        done = self.commit(requests, strict)
+        self.note(done)
+        if self._lines.count and done.touched:
+            self._serve(done.touched, strict)
+        return done.answers
+
+    def note(self, done: Committed) -> None:
+        """After a commit: remember when to tick next and what to announce."""
+        next_due = done.next_due
+        if next_due is not None and (self._next_tick is None or next_due < self._next_tick):
+            self._next_tick = next_due
+            if self._keeper is not None and self._lines.count:
+                self._keeper.poke()
+        for tube, change in done.announced:
+            callback = self._listeners.get(tube.config.name)
+            if callback is not None:
+                self._outbox.append((callback, tube.config, change.after, change.event))
+
+    def _announce(self) -> None:
+        with self._announcing:
+            while self._outbox:
+                callback, config, record, event = self._outbox.popleft()
+                try:
+                    callback(config, record, event)
+                except Exception:
+                    log.exception("the on_task_change callback of tube %r failed", config.name)
+
+    @property
+    def usable(self) -> bool:
+        return not self.closed and self._pid == os.getpid()
+
+    def check_usable(self) -> None:
+        if self.closed:
+            raise EngineUnavailable(f"{self.name} is closed; connect again")
+        if self._pid != os.getpid():
+            raise UsageError("this queue was opened before the process forked; connect() again in the child")
+        if self._owner is not None and self._owner == threading.get_ident():
+            raise UsageError("this thread is inside q.transaction(): pass transaction= to every call until it ends")
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def enlist(self, waiter: Waiter, strict: bool = True) -> None:
+        """Try a waiter's op and, if that does not end the waiting, let it stand in line."""
+        self.check_usable()
+        with self._mutex:
+            if not waiter.offer(self._perform((waiter.op,), strict)[0]):
+                self._lines.add(waiter)
+        if self._outbox:
+            self._announce()
+        if self._keeper is not None:
+            self._keeper.poke()
+
+    def withdraw(self, waiter: Waiter) -> None:
+        """Leave the line. After this `waiter.answer` is final."""
+        with self._mutex:
+            self._lines.remove(waiter)
+            waiter.give_up()
+
+    def wait(self, waiter: Waiter, seconds: float | None, strict: bool = True) -> Answer:
+        """Stand in line until served or until the time is over."""
+        self.enlist(waiter, strict)
+        try:
+            if not waiter.done:
+                waiter.wait(None if self.clock.manual else seconds)
+        finally:
+            self.withdraw(waiter)
+        return raised(waiter.answer)
+
+    def _serve(self, tubes: Iterable[str], strict: bool) -> None:
+        """Let waiters try again, each in a transaction of its own. Called with the lock."""
+
+        def attempt(op: ops.Op[Any]) -> Answer:
+            done = self.commit((op,), strict)
+            self.note(done)
+            return done.answers[0]
+
+        for tube in self._lines.tubes().intersection(tubes):
+            self._lines.serve(tube, attempt)
+
+    def serve_all(self) -> None:
+        """Something may have changed anywhere."""
+        with self._mutex:
+            if self._lines.count:
+                self._serve(self._lines.tubes(), False)
+        self._announce()
+
+    def waiting(self, tube: str) -> int:
+        """How many takers wait on a tube in this process."""
+        return self._lines.takers(tube)
+
+    @property
+    def waiters(self) -> int:
+        """How many callers wait for anything in this process."""
+        return self._lines.count
+
+    # -- callbacks ---------------------------------------------------------------------------------
+
+    def listen(self, tube: str, callback: Callback | None) -> Callback | None:
+        """Set the change callback of a tube; answers the one before."""
+        old = self._listeners.pop(tube, None)
+        if callback is not None:
+            self._listeners[tube] = callback
+        return old
+
+    # -- sessions and time -------------------------------------------------------------------------
+
+    def keep(self, session: Session) -> None:
+        """Keep a session alive from now on."""
+        self._alive_at[session.uuid] = self.clock.now()
+        self._sessions[session.uuid] = session
+        if self._keeper is not None:
+            self._keeper.poke()
+
+    def lose(self, session: Session) -> None:
+        """Stop keeping a session alive."""
+        self._sessions.pop(session.uuid, None)
+
+    def beat(self) -> float:
+        """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""
+        now = self.clock.now()
+        pauses = [1.0]
+        for session in list(self._sessions.values()):
+            due = self._alive_at[session.uuid] + session.ttl // 3
+            if now >= due:
+                self._alive_at[session.uuid] = now
+                self.cancelled.update(self.execute(ops.KeepAlive(session), strict=False))
+                due = now + session.ttl // 3
+            pauses.append((due - now) / SECOND)
+        if (self._next_tick or 0) <= now or now - self._ticked_at >= SECOND:
+            self.tick()
+        if self._next_tick is not None:
+            pauses.append((self._next_tick - now) / SECOND)
+        if self._lines.count and self.poll_seconds is not None:
+            if self.foreign_change():
+                self.serve_all()
+            pauses.append(self.poll_seconds)
+        return max(0.0005, min(pauses))
+
+    _ticked_at = 0
+
+    def tick(self) -> int | None:
+        """Do what is due everywhere and serve whoever waited for it."""
+        self._ticked_at = self.clock.now()
+        self._next_tick = None
+        then = self.execute(ops.Tick(), strict=False)
+        if then is not None and (self._next_tick is None or then < self._next_tick):
+            self._next_tick = then
+        return then
+
+    def before_advance(self, moment: int) -> None:
+        """A manual clock is about to move: sessions of open queues must not notice."""
+        for session in list(self._sessions.values()):
+            self.execute(ops.KeepAlive(session, until=moment + session.ttl), strict=False)
+
+    def after_advance(self) -> None:
+        """A manual clock has moved."""
+        if self.closed:
+            return
+        for session in list(self._sessions.values()):
+            self.cancelled.update(self.execute(ops.KeepAlive(session), strict=False))
+        self.tick()
+        self.serve_all()
+        now = self.clock.now()
+        for waiter in list(self._lines.all()):
+            if waiter.deadline is not None and waiter.deadline <= now:
+                self.withdraw(waiter)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop: nobody in this process uses the store any more."""
+        self.closed = True
+        if self._keeper is not None:
+            self._keeper.stop()
+        if isinstance(self.clock, ManualClock):
+            self.clock.unfollow(self)
+        for waiter in list(self._lines.all()):
+            self.withdraw(waiter)
+        with self._mutex:
+            self.shut()
+
+    @abstractmethod
+    def abandon(self) -> Store | None:
+        """Close as though the process had been killed; answers the store that goes on, if it has to be made now."""
+
+
+class Transactor(ABC):
+    """A transaction the caller ends; ops given to it happen inside."""
+
+    connection: Any = None
+    """The engine's own connection, for statements of the caller in the same transaction; None in memory."""
+
+    @abstractmethod
+    def execute(self, op: ops.Op[R]) -> R: ...

@@ -1,0 +1,439 @@
+"""Every operation, as a value.
+
+An op says what is asked, never how. It carries whole microseconds and encoded data, so it means the same on
+every engine and on the wire. `R` is what executing it answers. Batches are first class: Put, Take and Ack
+carry many, one is a batch of one; their answers have a record or an error for each item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
+
+from penstock.model.duration import Delay
+from penstock.model.errors import PenstockError
+from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.session import Session
+from penstock.model.state import Reason, State
+from penstock.model.stats import Statistics
+from penstock.model.task import Data, Draft, HistoryRow, Placed, Record, TaskId
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R", covariant=True)
+C = TypeVar("C", bound=type)
+
+
+class Op(Generic[R]):
+    """A request to an engine whose answer is an R."""
+
+    __slots__ = ()
+    writes = True
+    """False for ops that a read-only store can answer."""
+    weak = False
+    """True where the contract lets a commit be one level less durable: take, touch, keepalive."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=False)
+def op(cls: C) -> C:
+    """Frozen to the type checker; at run time a plain slotted class, because ops are made on the hot path."""
+    return dataclass(slots=True)(cls)  # type: ignore[return-value]
+
+
+class Lease(NamedTuple):
+    """Which task, and the token of the lease; None means the lease the session now holds."""
+
+    id: TaskId
+    token: int | None = None
+
+
+# -- tubes ---------------------------------------------------------------------------------------------
+
+
+@op
+class CreateTube(Op[TubeConfig]):
+    """Make a tube, or find the one of that name."""
+
+    config: TubeConfig
+    if_not_exists: bool = False
+    given: Mapping[str, Any] | None = None
+    """The options as the caller gave them, to compare with an existing tube."""
+
+
+@op
+class GetTube(Op[TubeConfig]):
+    """The configuration of a tube."""
+
+    writes = False
+    tube: str
+
+
+@op
+class ListTubes(Op[list[TubeConfig]]):
+    """All tubes, by name."""
+
+    writes = False
+
+
+@op
+class AlterTube(Op[TubeConfig]):
+    """Change options of a tube."""
+
+    tube: str
+    options: Mapping[str, Any]
+
+
+@op
+class PauseTube(Op[TubeConfig]):
+    """Stop or resume grants."""
+
+    tube: str
+    paused: bool
+
+
+@op
+class TruncateTube(Op[int]):
+    """Remove all tasks; answers how many."""
+
+    tube: str
+
+
+@op
+class DropTube(Op[None]):
+    """Remove the tube and its tasks."""
+
+    tube: str
+    force: bool = False
+
+
+@op
+class AdoptTable(Op[TubeConfig]):
+    """Make a table of the user's a tube."""
+
+    config: TubeConfig
+
+
+# -- tasks ---------------------------------------------------------------------------------------------
+
+
+@op
+class Put(Op[list[Placed | PenstockError]]):
+    """Store tasks, in order; good ones are stored even when others are refused."""
+
+    tube: str
+    drafts: tuple[Draft, ...]
+
+
+@op
+class Take(Op[list[Record] | None]):
+    """Grant up to n tasks to a session. None: `drain` was set and nothing is left to wait for."""
+
+    weak = True
+    tube: str
+    n: int
+    session: Session
+    ttr: int | None = None
+    lane: str | None = None
+    drain: bool = False
+
+
+class Finish(NamedTuple):
+    """One task to acknowledge."""
+
+    lease: Lease
+    result: str | None = None
+    keep: int | None = None
+    update: Mapping[str, Any] | None = None
+
+
+@op
+class Ack(Op[list[Record | PenstockError]]):
+    """The work of these tasks is done."""
+
+    tube: str
+    items: tuple[Finish, ...]
+    session: Session
+
+
+@op
+class Release(Op[Record]):
+    """Give a task back."""
+
+    tube: str
+    lease: Lease
+    session: Session
+    delay: Delay | None = None
+    pri: int | None = None
+    ttl: int | None = None
+    data: Data | None = None
+    refund: bool = False
+    update: Mapping[str, Any] | None = None
+
+
+@op
+class Bury(Op[Record]):
+    """Set a task aside."""
+
+    tube: str
+    lease: Lease
+    session: Session
+    error: str | None = None
+    update: Mapping[str, Any] | None = None
+
+
+@op
+class Fail(Op[Record]):
+    """The attempt failed."""
+
+    tube: str
+    lease: Lease
+    session: Session
+    error: str | None = None
+    delay: Delay | None = None
+    abort: Reason | None = None
+
+
+@op
+class Touch(Op[Record]):
+    """Give the holder more time."""
+
+    weak = True
+    tube: str
+    lease: Lease
+    session: Session
+    by: int
+
+
+@op
+class Peek(Op[Record]):
+    """Look at a task."""
+
+    writes = False
+    tube: str
+    id: TaskId
+
+
+@op
+class Watch(Op[Record]):
+    """Look at a task and keep its end readable for a while, should it end before `until`."""
+
+    tube: str
+    id: TaskId
+    until: int
+
+
+@op
+class Kick(Op[int]):
+    """Revive the first n buried tasks."""
+
+    tube: str
+    n: int | None = 1
+    delay: Delay | None = None
+    ttl: int | None = None
+    update: Mapping[str, Any] | None = None
+
+
+@op
+class Dig(Op[Record]):
+    """Revive one buried task."""
+
+    tube: str
+    id: TaskId
+    delay: Delay | None = None
+    ttl: int | None = None
+    update: Mapping[str, Any] | None = None
+
+
+@op
+class Delete(Op[Record]):
+    """Remove a task in any state."""
+
+    tube: str
+    id: TaskId
+
+
+@op
+class ReleaseAll(Op[int]):
+    """Give back every taken task of the tube."""
+
+    tube: str
+
+
+@op
+class Snatch(Op[Record]):
+    """Take a task away from its holder."""
+
+    tube: str
+    id: TaskId
+    delay: Delay | None = None
+
+
+@op
+class Switch(Op[Record]):
+    """Move a task nobody holds to a state."""
+
+    tube: str
+    id: TaskId
+    state: State
+    delay: Delay | None = None
+
+
+@op
+class Restart(Op[Record]):
+    """Start a waiting or ended task from the beginning."""
+
+    tube: str
+    id: TaskId
+    delay: Delay | None = None
+
+
+@op
+class Cancel(Op[Record | None]):
+    """End a task nobody needs; a running one is asked to stop. None: no live task has the key."""
+
+    tube: str
+    id: TaskId | None = None
+    key: str | None = None
+
+
+@op
+class AddRetries(Op[int]):
+    """Give exhausted, lost and expired tasks n attempts more."""
+
+    tube: str
+    n: int
+
+
+@op
+class ListTasks(Op[list[Record]]):
+    """Tasks in the order of their seq, a page at a time."""
+
+    tube: str
+    state: State | None = None
+    limit: int = 100
+    after: TaskId | None = None
+
+
+# -- lanes and counters --------------------------------------------------------------------------------
+
+
+@op
+class ConfigureLane(Op[LaneLimits]):
+    """Set limits of one lane; None goes back to the tube's."""
+
+    tube: str
+    lane: str
+    options: Mapping[str, Any]
+
+
+@op
+class ListLanes(Op[list[LaneInfo]]):
+    """Lanes that hold tasks or have settings, by name."""
+
+    tube: str
+    limit: int = 100
+    after: str | None = None
+
+
+@op
+class GetStatistics(Op[dict[str, Statistics]]):
+    """Counters of one tube or of all."""
+
+    tube: str | None = None
+
+
+@op
+class ReadHistory(Op[list[HistoryRow]]):
+    """Events after a position, oldest first."""
+
+    writes = False
+    tube: str | None = None
+    after: int = 0
+    limit: int = 1000
+
+
+# -- sessions and time ---------------------------------------------------------------------------------
+
+
+@op
+class OpenSession(Op[None]):
+    """Make a session known."""
+
+    session: Session
+
+
+@op
+class Identify(Op[Session]):
+    """Join the session of that uuid and leave one's own."""
+
+    uuid: str
+    leave: Session
+
+
+@op
+class KeepAlive(Op[list[int]]):
+    """Extend a session; answers the tokens of its tasks that were asked to cancel."""
+
+    weak = True
+    session: Session
+    until: int | None = None
+
+
+@op
+class EndSession(Op[int]):
+    """Give back what the session holds and forget it."""
+
+    session: Session
+
+
+@op
+class Tick(Op[int | None]):
+    """Do what is due; answers the moment of the next thing, or None."""
+
+
+@op
+class GetState(Op[str]):
+    """INIT, STARTUP, RUNNING, ENDING or WAITING."""
+
+    writes = False
+
+
+ALL: tuple[type[Op[Any]], ...] = (
+    CreateTube,
+    GetTube,
+    ListTubes,
+    AlterTube,
+    PauseTube,
+    TruncateTube,
+    DropTube,
+    AdoptTable,
+    Put,
+    Take,
+    Ack,
+    Release,
+    Bury,
+    Fail,
+    Touch,
+    Peek,
+    Watch,
+    Kick,
+    Dig,
+    Delete,
+    ReleaseAll,
+    Snatch,
+    Switch,
+    Restart,
+    Cancel,
+    AddRetries,
+    ListTasks,
+    ConfigureLane,
+    ListLanes,
+    GetStatistics,
+    ReadHistory,
+    OpenSession,
+    Identify,
+    KeepAlive,
+    EndSession,
+    Tick,
+    GetState,
+)

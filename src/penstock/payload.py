@@ -1,0 +1,91 @@
+"""Data to text and back: JSON that means the same on every engine, or plain bytes."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from typing import Any, Literal
+
+import msgspec
+
+from penstock.model.errors import UsageError
+from penstock.model.task import Data
+
+MAX_DEPTH = 64
+MAX_ERROR = 4096
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def encode(data: Any, payload: Literal["json", "bytes"] = "json") -> Data:
+    """Encode a task's data; what would not come back equal is refused.
+
+    >>> encode({"url": "http://a.example/"})
+    '{"url":"http://a.example/"}'
+    """
+    if payload == "bytes":
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise UsageError(f"this tube has payload='bytes' and takes bytes, got {type(data).__name__}")
+        return bytes(data)
+    _check(data, MAX_DEPTH)
+    return _encode(data).decode()
+
+
+def decode(data: Data) -> Any:
+    """The value that was put."""
+    return data if isinstance(data, bytes) else _decode(data)
+
+
+def encode_result(value: Any) -> str | None:
+    """A result is JSON whatever the tube's payload; None is no result."""
+    if value is None:
+        return None
+    _check(value, MAX_DEPTH)
+    return _encode(value).decode()
+
+
+def _check(value: Any, depth: int) -> None:
+    kind = type(value)
+    if kind is str:
+        _check_text(value)
+    elif kind is dict or kind is list:
+        if depth == 0:
+            raise UsageError(f"data may be nested at most {MAX_DEPTH} deep")
+        for item in value:
+            _check(item, depth - 1)
+        if kind is dict:
+            for key, item in value.items():
+                if type(key) is not str:
+                    raise UsageError(f"keys in data must be text, got {key!r}")
+                _check(item, depth - 1)
+    elif kind is int:
+        if not -(1 << 63) <= value < 1 << 64:
+            raise UsageError(f"integers in data must be between -2**63 and 2**64-1, got {value}")
+    elif kind is float:
+        if not math.isfinite(value):
+            raise UsageError(f"numbers in data must be finite, got {value!r}")
+    elif value is not None and kind is not bool:
+        hint = "; make it a list" if isinstance(value, tuple | set | frozenset) else ""
+        raise UsageError(
+            f"data may hold None, bool, int, float, text, lists and dicts, not {kind.__name__}: {value!r}{hint}"
+        )
+
+
+def _check_text(value: str) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"text in data must not contain lone surrogates: {value!r}") from None
+    if "\0" in value:
+        raise UsageError("text in data must not contain NUL characters")
+
+
+def error_text(error: BaseException | str | None) -> str | None:
+    """An error as text: type, message and the end of the traceback. Nothing is ever rebuilt from it."""
+    if error is None or isinstance(error, str):
+        return None if error is None else error.replace("\0", "\ufffd")[:MAX_ERROR]
+    head = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_tb(error.__traceback__))[-MAX_ERROR:]
+    text = f"{head[:MAX_ERROR]}\n{trace}".rstrip()
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")

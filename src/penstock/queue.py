@@ -1,0 +1,1014 @@
+"""The blocking facade: Queue, Tube, Lane, Task. aio.py is made from this file by tools/generate.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Literal, TypeVar
+
+from penstock import calls, payload
+from penstock.calls import DelayArgument
+from penstock.engines import Engine, open_engine
+from penstock.engines.line import Producer, Taker, Watcher
+from penstock.engines.store import Transactor
+from penstock.history import HistoryEvent
+from penstock.model import duration, ops, tube
+from penstock.model.clock import Clock
+from penstock.model.duration import Seconds
+from penstock.model.errors import LeaseLost, PenstockError, TaskFailed, TaskNotFound, UsageError, WaitTimeout
+from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.session import Session, new_session, parse_uuid
+from penstock.model.state import Event, Reason, State
+from penstock.model.stats import Statistics
+from penstock.model.task import OnConflict, Placed, Record, TaskId
+from penstock.model.tube import Features, Kind, TubeConfig
+from penstock.view import TaskView
+
+R = TypeVar("R")
+Errors = Literal["raise", "return"]
+
+
+def connect(
+    url: str,
+    durability: Literal["strict", "relaxed"] = "strict",
+    session_ttl: Seconds | None = None,
+    clock: Clock | None = None,
+) -> Queue:
+    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name.
+
+    >>> import penstock
+    >>> with penstock.connect("memory:") as q:
+    ...     jobs = q.create_tube("jobs")
+    ...     task = jobs.put({"n": 1})
+    """
+    engine = open_engine(url, clock, durability)
+    session = new_session(duration.length(session_ttl, "session_ttl"))
+    queue = Queue(engine, session)
+    try:
+        queue._start()
+    except BaseException:
+        engine.close()
+        raise
+    return queue
+
+
+class Queue:
+    """A place with tubes, and this process's session on it. Threads may share one.
+
+    >>> import penstock
+    >>> q = penstock.connect("memory:")
+    >>> q.create_tube("jobs", "fifo").name
+    'jobs'
+    """
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._kinds: dict[str, Kind] = {}
+        self._makers: dict[str, Callable[[], TaskId]] = {}
+        self._closed = False
+
+    def _start(self) -> None:
+        if self._engine.writable:
+            self._engine.execute(ops.OpenSession(self._session))
+            self._engine.keep(self._session)
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._engine.name}>"
+
+    def close(self) -> None:
+        """Give back what this session holds and let go of the store. Closing twice does nothing.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:"); q.close()
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._engine.lose(self._session)
+        try:
+            if self._engine.writable and self._engine.usable:
+                self._engine.execute(ops.EndSession(self._session))
+        finally:
+            self._engine.close()
+
+    # -- tubes -------------------------------------------------------------------------------------
+
+    def create_tube(
+        self,
+        name: str,
+        kind: str = "standard",
+        *,
+        if_not_exists: bool = False,
+        temporary: bool = False,
+        **options: Any,
+    ) -> Tube:
+        """Make a tube. The reference lists its options; an option of a missing feature is refused.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> crawl = q.create_tube("crawl", "utube", max_attempts=5)
+        """
+        maker = options.get("id")
+        if callable(maker):
+            options["id"] = "function"
+        named = calls.kind_named(self._kinds, kind)
+        config = tube.new_tube(name, named, temporary, options)
+        found = self._engine.execute(ops.CreateTube(config, if_not_exists, options))
+        if callable(maker):
+            self._makers[name] = maker
+        return Tube(self, found)
+
+    def tube(self, name: str) -> Tube:
+        """A tube that exists; TubeNotFound otherwise.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.create_tube("jobs").name == q.tube("jobs").name
+        True
+        """
+        return Tube(self, self._engine.execute(ops.GetTube(tube.check_name(name))))
+
+    def tubes(self) -> list[Tube]:
+        """All tubes, by name.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> [tube.name for tube in q.tubes()]
+        []
+        """
+        return [Tube(self, config) for config in self._engine.execute(ops.ListTubes())]
+
+    def adopt(
+        self,
+        name: str,
+        *,
+        table: str,
+        fields: Mapping[str, str] | None = None,
+        features: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Tube:
+        """Make a table of your own a tube: it needs a primary key and a text column for the status.
+
+        `fields` maps status, run_at, priority, lane, attempts, ttl, ttr to columns; `features` are those of
+        the guide "Adopt a table". Dropping the tube leaves the table and its data as they are.
+        """
+        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
+        return Tube(self, self._engine.execute(ops.AdoptTable(config)))
+
+    def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
+        """Add a kind of tube: a set of features, or a Kind with hooks that run in this process.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.register_kind("urgent", penstock.Features(pri=True))
+        >>> q.create_tube("calls", "urgent").put("ring", pri=-1).pri
+        -1
+        """
+        self._kinds[name] = calls.new_kind(self._kinds, name, features)
+
+    def statistics(self) -> dict[str, Statistics]:
+        """Counters of every tube, by name.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").statistics()
+        {}
+        """
+        return self._engine.execute(ops.GetStatistics())
+
+    def history(self, after: int = 0, limit: int = 1000, tube: str | None = None) -> list[HistoryEvent]:
+        """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> task = q.create_tube("jobs", history=True).put(1)
+        >>> [event.event for event in q.history()]
+        ['put']
+        """
+        rows = self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
+        return [HistoryEvent.of(row) for row in rows]
+
+    # -- sessions, time, transactions --------------------------------------------------------------
+
+    def identify(self, uuid: object = None) -> str:
+        """This session's uuid. Given the uuid of another living session: join it and leave one's own.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.identify() == q.identify()
+        True
+        """
+        if uuid is not None:
+            joined = self._engine.execute(ops.Identify(parse_uuid(uuid), self._session))
+            self._engine.lose(self._session)
+            self._session = joined
+            self._engine.keep(joined)
+        return self._session.uuid
+
+    def configure(self, *, session_ttl: Seconds) -> None:
+        """How long the session outlives a lost connection or process.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").configure(session_ttl=60)
+        """
+        ttl = duration.length(session_ttl, "session_ttl")
+        if ttl is None:
+            raise UsageError("session_ttl must be seconds, got None")
+        session = self._session._replace(ttl=ttl)
+        self._engine.execute(ops.KeepAlive(session))
+        self._session = session
+        self._engine.keep(session)
+
+    def state(self) -> str:
+        """INIT, STARTUP, RUNNING, ENDING or WAITING (a store that can only be read).
+
+        >>> import penstock
+        >>> penstock.connect("memory:").state()
+        'RUNNING'
+        """
+        return self._engine.execute(ops.GetState())
+
+    def tick(self) -> float | None:
+        """Do what is due; answers the seconds until the next thing is, or None. Nobody has to call it.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:", session_ttl=float("inf"))
+        >>> q.tick() is None
+        True
+        """
+        moment = self._engine.execute(ops.Tick())
+        return None if moment is None else duration.seconds(max(0, moment - self._engine.clock.now()))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transactor]:
+        """Several puts and acks that happen together or not at all.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> jobs = q.create_tube("jobs")
+        >>> with q.transaction() as tx:
+        ...     one, two = jobs.put(1, transaction=tx), jobs.put(2, transaction=tx)
+        """
+        with self._engine.transaction() as transactor:
+            yield transactor
+
+    def _run(self, op: ops.Op[R], transaction: object) -> R:
+        if transaction is None:
+            return self._engine.execute(op)
+        return self._engine.join(transaction).execute(op)
+
+
+class Tube:
+    """A named line of tasks."""
+
+    def __init__(self, queue: Queue, config: TubeConfig) -> None:
+        self._queue = queue
+        self._engine = queue._engine
+        self._config = config
+        if config.hooks and config.kind not in queue._kinds:
+            raise UsageError(f"kind {config.kind!r} is not known in this process; register_kind() it first")
+        self._kind = queue._kinds.get(config.kind) or tube.KINDS.get(config.kind) or Kind()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of kind {self.kind!r}>"
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def kind(self) -> str:
+        return self._config.kind
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The tube's settings as they were when this object was made or altered; durations in seconds."""
+        return self._config.shown()
+
+    @property
+    def cancelled(self) -> set[int]:
+        """Tokens of tasks held here that were asked to stop."""
+        return self._engine.cancelled
+
+    @property
+    def _session(self) -> Session:
+        return self._queue._session
+
+    # -- put ---------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        data: Any,
+        *,
+        pri: int | None = None,
+        ttl: Seconds | Literal["derived"] | None = None,
+        ttr: Seconds | None = None,
+        delay: DelayArgument | None = None,
+        lane: str | None = None,
+        key: str | None = None,
+        on_conflict: OnConflict = "error",
+        put_id: str | None = None,
+        id: TaskId | None = None,
+        max_attempts: int | None = None,
+        keep: bool | Seconds | None = None,
+        repeat: Seconds | None = None,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+    ) -> Task:
+        """Store a task. In a full tube it waits up to `timeout` seconds for room, then raises TubeFull.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.put({"url": "http://a.example/"}, delay=5).state
+        <State.DELAYED: 'delayed'>
+        """
+        if id is None and self._config.id == "function":
+            id = self._make_id()
+        draft = calls.put_draft(
+            self._config, self._kind, data, pri, ttl, ttr, delay, lane, key, on_conflict, put_id, id,
+            max_attempts, keep, repeat,
+        )  # fmt: skip
+        placed = (self._put((draft,), timeout, transaction))[0]
+        if isinstance(placed, PenstockError):
+            raise placed
+        return Task(self, placed.record, placed.outcome)
+
+    def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+        errors: Errors = "raise",
+        **options: Any,
+    ) -> list[Task]:
+        """Store many tasks in one transaction, in order. Items are data, or Entry(data, pri=.., lane=..).
+
+        Good items are stored even when others are refused; BatchError then has a task or an error for each.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> [task.id for task in jobs.put_many(["a", penstock.Entry("b", pri=-1)])]
+        [1, 2]
+        """
+        unknown = set(options) - set(calls.ENTRY_OPTIONS)
+        if unknown:
+            raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}")
+        if self._config.id == "function":
+            items = [calls.with_id(item, self._make_id) for item in items]
+        drafts = calls.drafts(self._config, self._kind, items, options)
+        placed = self._put(drafts, timeout, transaction)
+        tasks = [p if isinstance(p, PenstockError) else Task(self, p.record, p.outcome) for p in placed]
+        return calls.batch(tasks, errors, "put_many")
+
+    def _put(
+        self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object
+    ) -> list[Placed | PenstockError]:
+        op = ops.Put(self.name, drafts)
+        if timeout == 0:
+            return self._queue._run(op, transaction)
+        if transaction is not None:
+            raise UsageError("a put inside a transaction cannot wait: leave timeout out")
+        wait = duration.timeout(timeout)
+        producer = Producer(op, calls.wait_until(self._engine.clock.now(), wait))
+        answer: list[Placed | PenstockError] = self._engine.wait(producer, calls.seconds(wait))
+        return answer
+
+    def _make_id(self) -> TaskId:
+        maker = self._queue._makers.get(self.name)
+        if maker is None:
+            raise UsageError(
+                f"tube {self.name!r} makes ids with a function; attach it in this process with "
+                "create_tube(.., if_not_exists=True, id=function)"
+            )
+        return maker()
+
+    # -- take --------------------------------------------------------------------------------------
+
+    def take(
+        self,
+        timeout: Seconds | None = 0,
+        *,
+        ttr: Seconds | None = None,
+        lane: str | None = None,
+        drain: bool = False,
+    ) -> Task | None:
+        """The next task, or None if there is none within `timeout` seconds (None waits for ever).
+
+        With drain=True the answer is None as soon as nothing is ready, delayed or taken any more.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put("sweep")
+        >>> with jobs.take() as task:
+        ...     task.data
+        'sweep'
+        """
+        tasks = self.take_many(1, timeout, ttr=ttr, lane=lane, drain=drain)
+        return tasks[0] if tasks else None
+
+    def take_many(
+        self,
+        n: int,
+        timeout: Seconds | None = 0,
+        *,
+        ttr: Seconds | None = None,
+        lane: str | None = None,
+        drain: bool = False,
+    ) -> list[Task]:
+        """Up to n tasks: waits for the first and takes what is there.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> tasks = jobs.put_many([1, 2, 3])
+        >>> [task.data for task in jobs.take_many(2)]
+        [1, 2]
+        """
+        op = calls.take(self.name, n, self._session, ttr, lane, drain)
+        records = self._engine.execute(op)
+        if records == [] and timeout != 0:
+            wait = duration.timeout(timeout)
+            if wait != 0:
+                records = self._wait_for_task(op, wait)
+        return [Task(self, record, held=True) for record in records or ()]
+
+    def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:
+        taker = Taker(op, None if wait is None else calls.wait_until(self._engine.clock.now(), wait))
+        try:
+            records: list[Record] | None = self._engine.wait(taker, calls.seconds(wait))
+        except KeyboardInterrupt:
+            for record in taker.answer or ():
+                self._engine.execute(ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True))
+            raise
+        return records
+
+    # -- finishing, by id or task ------------------------------------------------------------------
+
+    def ack(
+        self,
+        id: TaskId,
+        result: Any = None,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        update: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Finish a task this session holds.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.ack(jobs.take().id).state
+        <State.DONE: 'done'>
+        """
+        return Task(self, self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update))
+
+    def _ack(
+        self,
+        lease: ops.Lease,
+        result: Any,
+        keep: bool | Seconds | None,
+        transaction: object,
+        update: Mapping[str, Any] | None,
+    ) -> Record:
+        item = calls.finish(lease, result, keep, update)
+        answer = (self._queue._run(ops.Ack(self.name, (item,), self._session), transaction))[0]
+        if isinstance(answer, PenstockError):
+            raise answer
+        return self._finished(answer)
+
+    def ack_many(
+        self,
+        tasks: Sequence[Task | TaskId],
+        *,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        errors: Errors = "raise",
+    ) -> list[Task]:
+        """Finish many tasks in one transaction: Task objects, or ids this session holds.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> tasks = jobs.put_many([1, 2])
+        >>> len(jobs.ack_many(jobs.take_many(10)))
+        2
+        """
+        views = [task if isinstance(task, Task) else None for task in tasks]
+        leases = [task._lease() if isinstance(task, Task) else ops.Lease(calls.check_id(task)) for task in tasks]
+        items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
+        answers = self._queue._run(ops.Ack(self.name, items, self._session), transaction)
+        results: list[Any] = []
+        for view, answer in zip(views, answers, strict=True):
+            if isinstance(answer, PenstockError):
+                results.append(view if view is not None and view._ended == "ack" else answer)
+            elif view is None:
+                results.append(Task(self, self._finished(answer)))
+            else:
+                results.append(view._end("ack", self._finished(answer)))
+        return calls.batch(results, errors, "ack_many")
+
+    def _finished(self, record: Record) -> Record:
+        if self._config.hooks:
+            self._kind.on_finish(Task(self, record))
+        return record
+
+    def release(
+        self,
+        id: TaskId,
+        delay: DelayArgument | None = None,
+        pri: int | None = None,
+        ttl: Seconds | None = None,
+        data: Any = ...,
+        refund: bool = False,
+        update: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Give back a task this session holds, now or after a delay; it keeps its place.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.release(jobs.take().id, delay=60).state
+        <State.DELAYED: 'delayed'>
+        """
+        return Task(self, self._release(ops.Lease(calls.check_id(id)), delay, pri, ttl, data, refund, update))
+
+    def _release(
+        self,
+        lease: ops.Lease,
+        delay: DelayArgument | None,
+        pri: int | None,
+        ttl: Seconds | None,
+        data: Any,
+        refund: bool,
+        update: Mapping[str, Any] | None,
+    ) -> Record:
+        op = calls.release(self._config, lease, self._session, delay, pri, ttl, data, refund, update)
+        return self._finished(self._engine.execute(op))
+
+    def bury(
+        self, id: TaskId, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None
+    ) -> Task:
+        """Set a task aside until kick, dig or plow: one that waits, or one this session holds.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.bury(jobs.put(1).id).state
+        <State.BURIED: 'buried'>
+        """
+        return Task(self, self._bury(ops.Lease(calls.check_id(id)), error, update))
+
+    def _bury(self, lease: ops.Lease, error: str | BaseException | None, update: Mapping[str, Any] | None) -> Record:
+        op = ops.Bury(self.name, lease, self._session, payload.error_text(error), update)
+        return self._finished(self._engine.execute(op))
+
+    def fail(
+        self,
+        id: TaskId,
+        error: str | BaseException | None = None,
+        delay: DelayArgument | None = None,
+        abort: bool | str = False,
+    ) -> Task:
+        """An attempt of a task this session holds failed: it is tried again, or buried.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs", max_attempts=2, retry=5)
+        >>> task = jobs.put(1)
+        >>> jobs.fail(jobs.take().id, "timeout").state
+        <State.DELAYED: 'delayed'>
+        """
+        return Task(self, self._fail(ops.Lease(calls.check_id(id)), error, delay, abort, None))
+
+    def _fail(
+        self,
+        lease: ops.Lease,
+        error: str | BaseException | None,
+        delay: DelayArgument | None,
+        abort: bool | str,
+        view: TaskView | None,
+    ) -> Record:
+        if delay is None and self._config.hooks and view is not None:
+            delay = self._kind.retry_delay(view, view._record.failures + 1)
+        text, reason = payload.error_text(error), calls.abort_reason(abort)
+        op = ops.Fail(self.name, lease, self._session, text, duration.delay(delay), reason)
+        return self._finished(self._engine.execute(op))
+
+    def touch(self, id: TaskId, seconds: Seconds) -> Task:
+        """Give a task that much more time: its deadline and its life. 0 only checks that it is held here.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1, ttr=60)
+        >>> jobs.touch(jobs.take().id, 30).state
+        <State.TAKEN: 'taken'>
+        """
+        return Task(self, self._touch(ops.Lease(calls.check_id(id)), seconds))
+
+    def _touch(self, lease: ops.Lease, seconds: Seconds) -> Record:
+        return self._engine.execute(ops.Touch(self.name, lease, self._session, calls.touch_by(seconds)))
+
+    # -- looking and moving ------------------------------------------------------------------------
+
+    def peek(self, id: TaskId) -> Task:
+        """Look at a task.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.peek(jobs.put("x").id).data
+        'x'
+        """
+        return Task(self, self._engine.execute(ops.Peek(self.name, calls.check_id(id))))
+
+    def kick(self, n: int = 1) -> int:
+        """Make the first n buried tasks ready; answers how many.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").kick(10)
+        0
+        """
+        return self._engine.execute(ops.Kick(self.name, calls.check_count(n, "n", 0)))
+
+    def dig(
+        self,
+        id: TaskId,
+        delay: DelayArgument | None = None,
+        ttl: Seconds | None = None,
+        update: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Make one buried task ready, or delayed.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.dig(jobs.bury(jobs.put(1).id).id).state
+        <State.READY: 'ready'>
+        """
+        op = ops.Dig(self.name, calls.check_id(id), duration.delay(delay), duration.length(ttl, "ttl"), update)
+        return Task(self, self._engine.execute(op))
+
+    def plow(
+        self,
+        n: int | float | None = None,
+        delay: DelayArgument | None = None,
+        ttl: Seconds | None = None,
+        update: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Make all (or the first n) buried tasks ready; answers how many.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").plow()
+        0
+        """
+        number = calls.plow_count(n)
+        op = ops.Kick(self.name, number, duration.delay(delay), duration.length(ttl, "ttl"), update)
+        return self._engine.execute(op)
+
+    def delete(self, id: TaskId) -> Task:
+        """Remove a task in any state, whoever holds it.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.delete(jobs.put(1).id).reason
+        <Reason.DELETED: 'deleted'>
+        """
+        return Task(self, self._engine.execute(ops.Delete(self.name, calls.check_id(id))))
+
+    def release_all(self) -> int:
+        """Give back every taken task, whoever holds it; answers how many.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").release_all()
+        0
+        """
+        return self._engine.execute(ops.ReleaseAll(self.name))
+
+    def truncate(self) -> int:
+        """Remove all tasks; answers how many. Settings, ids and counts of calls go on.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").truncate()
+        0
+        """
+        return self._engine.execute(ops.TruncateTube(self.name))
+
+    def drop(self, force: bool = False) -> None:
+        """Remove the tube. TubeBusy while tasks are taken or takers wait, unless forced.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").drop()
+        """
+        self._engine.execute(ops.DropTube(self.name, force))
+
+    def tasks(self, state: State | str | None = None, limit: int = 100, after: TaskId | None = None) -> list[Task]:
+        """Tasks in the order they were put, a page at a time: pass the last id as `after` for the next.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> tasks = jobs.put_many("abc")
+        >>> [task.data for task in jobs.tasks(limit=2)]
+        ['a', 'b']
+        """
+        start = None if after is None else calls.check_id(after)
+        op = ops.ListTasks(self.name, calls.state(state), calls.check_count(limit, "limit"), start)
+        return [Task(self, record) for record in self._engine.execute(op)]
+
+    def statistics(self) -> Statistics:
+        """Counters: s.tasks["ready"], s.calls["put"]. Costs the same whatever the backlog.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.statistics().tasks["ready"]
+        1
+        """
+        return (self._engine.execute(ops.GetStatistics(self.name)))[self.name]
+
+    def on_task_change(self, callback: Callable[[Task, str], Any] | None = None) -> Callable[[Task, str], Any] | None:
+        """Call `callback(task, event)` after every change made by this process; None stops. Answers the one before.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.on_task_change(lambda task, event: print(event))
+        >>> task = jobs.put(1)
+        put
+        """
+        if callback is not None and not callable(callback):
+            raise UsageError(f"on_task_change takes a function or None, got {callback!r}")
+
+        def announce(config: TubeConfig, record: Record, event: Event) -> None:
+            assert callback is not None
+            callback(Task(self, record), event.value)
+
+        announce.callback = callback  # type: ignore[attr-defined]
+        old = self._engine.listen(self.name, None if callback is None else announce)
+        return getattr(old, "callback", None)
+
+    def pause(self) -> None:
+        """Stop grants; everything else goes on.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").pause()
+        """
+        self._config = self._engine.execute(ops.PauseTube(self.name, True))
+
+    def resume(self) -> None:
+        """Grant again.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").resume()
+        """
+        self._config = self._engine.execute(ops.PauseTube(self.name, False))
+
+    def alter(self, **options: Any) -> None:
+        """Change options. Defaults of tasks count for later puts, the rest from now on.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").alter(max_attempts=3)
+        """
+        self._config = self._engine.execute(ops.AlterTube(self.name, options))
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def lane(self, name: str) -> Lane:
+        """One lane, to give it limits of its own.
+
+        >>> import penstock
+        >>> crawl = penstock.connect("memory:").create_tube("crawl")
+        >>> crawl.lane("slow.example").configure(concurrency=1, rate=0.5).rate
+        0.5
+        """
+        return Lane(self, calls.lane_name(name))
+
+    def lanes(self, limit: int = 100, after: str | None = None) -> list[LaneInfo]:
+        """Lanes that hold ready or taken tasks or have settings, by name, a page at a time.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("crawl").lanes()
+        []
+        """
+        return self._engine.execute(ops.ListLanes(self.name, calls.check_count(limit, "limit"), after))
+
+    # -- by hand -----------------------------------------------------------------------------------
+
+    def snatch(self, id: TaskId, delay: DelayArgument | None = None) -> Task:
+        """Take a task away from whoever holds it; his calls get LeaseLost.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.snatch(jobs.take().id).state
+        <State.READY: 'ready'>
+        """
+        op = ops.Snatch(self.name, calls.check_id(id), duration.delay(delay))
+        return Task(self, self._engine.execute(op))
+
+    def switch(self, id: TaskId, state: State | str, delay: DelayArgument | None = None) -> Task:
+        """Move a task that nobody holds to a state.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.switch(jobs.put(1).id, "buried").state
+        <State.BURIED: 'buried'>
+        """
+        target = calls.state(state)
+        if target is None:
+            raise UsageError("switch needs the state to move to")
+        op = ops.Switch(self.name, calls.check_id(id), target, duration.delay(delay))
+        return Task(self, self._engine.execute(op))
+
+    def restart(self, id: TaskId, delay: DelayArgument | None = None) -> Task:
+        """Start a delayed, buried or kept task from the beginning.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.restart(jobs.put(1, delay=60).id).state
+        <State.READY: 'ready'>
+        """
+        op = ops.Restart(self.name, calls.check_id(id), duration.delay(delay))
+        return Task(self, self._engine.execute(op))
+
+    def cancel(self, id: TaskId | None = None, *, key: str | None = None) -> Task | None:
+        """End a task nobody needs any more, by id or key; a running one is asked to stop.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1, key="k")
+        >>> jobs.cancel(key="k").reason
+        <Reason.CANCELLED: 'cancelled'>
+        """
+        if (id is None) == (key is None):
+            raise UsageError("cancel needs an id or a key, one of them")
+        text = None if key is None else tube.check_text(key, "key")
+        if key is not None and text is None:
+            return None
+        op = ops.Cancel(self.name, None if id is None else calls.check_id(id), text)
+        record = self._engine.execute(op)
+        return None if record is None else Task(self, record)
+
+    def add_retries(self, n: int) -> int:
+        """Give tasks that ran out of attempts or time n attempts more; answers how many.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").create_tube("jobs").add_retries(2)
+        0
+        """
+        return self._engine.execute(ops.AddRetries(self.name, calls.check_count(n, "n")))
+
+    def wait(self, id: TaskId, timeout: Seconds | None = None) -> Task:
+        """Wait until a task is done or buried, whoever works on it. WaitTimeout if that takes too long.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> jobs.wait(jobs.bury(jobs.put(1).id).id).state
+        <State.BURIED: 'buried'>
+        """
+        wait = duration.timeout(timeout)
+        until = calls.wait_until(self._engine.clock.now(), wait)
+        watcher = Watcher(ops.Watch(self.name, calls.check_id(id), until), None if wait is None else until)
+        record = self._engine.wait(watcher, calls.seconds(wait))
+        if record is None:
+            raise WaitTimeout(f"task {id!r} has not ended within {timeout} seconds; it is {watcher.last.state}")
+        return Task(self, record)
+
+    def result(self, id: TaskId, timeout: Seconds | None = None) -> Any:
+        """Wait for a task and answer what ack() was given; TaskFailed if it did not end well.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs", keep=True)
+        >>> task = jobs.put(2)
+        >>> jobs.take().ack(result=4).id == task.id and jobs.result(task.id)
+        4
+        """
+        try:
+            task = self.wait(id, timeout)
+        except TaskNotFound as error:
+            raise TaskFailed(f"{error}: it was removed, or had ended and was not kept", None) from error
+        if task.reason != Reason.SUCCESS:
+            raise TaskFailed(f"task {id!r} is {task.state}: {task.reason}; {task.error or 'no error text'}", task)
+        return task.result
+
+
+class Lane:
+    """A sub-queue of a tube, made on first use."""
+
+    def __init__(self, tube: Tube, name: str) -> None:
+        self._tube = tube
+        self.name = name
+
+    def configure(self, **options: Any) -> LaneLimits:
+        """Set concurrency, rate (a second), burst or paused of this lane; None goes back to the tube's.
+
+        >>> import penstock
+        >>> crawl = penstock.connect("memory:").create_tube("crawl")
+        >>> crawl.lane("a.example").configure(paused=True).paused
+        True
+        """
+        parsed = tube.parse_lane_options(options)
+        return self._tube._engine.execute(ops.ConfigureLane(self._tube.name, self.name, parsed))
+
+
+class Task(TaskView):
+    """A task as it was when the call answered. One that was taken can be finished, once.
+
+    As a context manager it acks itself; an exception fails it and goes on; Ctrl-C gives it back.
+
+    >>> import penstock
+    >>> jobs = penstock.connect("memory:").create_tube("jobs")
+    >>> task = jobs.put("x")
+    >>> with jobs.take() as task:
+    ...     pass
+    >>> task.state
+    <State.DONE: 'done'>
+    """
+
+    __slots__ = ()
+    _tube: Tube
+
+    def _lease(self) -> ops.Lease:
+        return ops.Lease(self._record.id, self._record.token if self._held else None)
+
+    def _end(self, verb: str, record: Record) -> Task:
+        if self._held:
+            self._ended = verb
+        self._record = record
+        return self
+
+    def _was(self, verb: str) -> bool:
+        """True if this very verb ended the lease before: it gives the same answer again."""
+        if self._ended is None or self._ended == verb:
+            return self._ended == verb
+        raise LeaseLost(f"task {self.id!r} was ended by {self._ended} already", "finished")
+
+    def ack(
+        self,
+        result: Any = None,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        update: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """The work is done. `result` is readable while the task is kept."""
+        if self._was("ack"):
+            return self
+        return self._end("ack", self._tube._ack(self._lease(), result, keep, transaction, update))
+
+    def release(
+        self,
+        delay: DelayArgument | None = None,
+        pri: int | None = None,
+        ttl: Seconds | None = None,
+        data: Any = ...,
+        refund: bool = False,
+        update: Mapping[str, Any] | None = None,
+    ) -> Task:
+        """Give it back; refund=True takes the attempt back too."""
+        if self._was("release"):
+            return self
+        record = self._tube._release(self._lease(), delay, pri, ttl, data, refund, update)
+        return self._end("release", record)
+
+    def bury(self, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None) -> Task:
+        """Set it aside for a person to look at."""
+        if self._was("bury"):
+            return self
+        return self._end("bury", self._tube._bury(self._lease(), error, update))
+
+    def fail(
+        self,
+        error: str | BaseException | None = None,
+        delay: DelayArgument | None = None,
+        abort: bool | str = False,
+    ) -> Task:
+        """The attempt failed; abort=True buries without another try."""
+        if self._was("fail"):
+            return self
+        return self._end("fail", self._tube._fail(self._lease(), error, delay, abort, self))
+
+    def touch(self, seconds: Seconds) -> Task:
+        """Ask for more time."""
+        self._was("touch")
+        self._record = self._tube._touch(self._lease(), seconds)
+        return self
+
+    def __enter__(self) -> Task:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._ended is not None:
+            return
+        if error is None:
+            self.ack()
+            return
+        try:
+            if isinstance(error, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit):
+                self.release(refund=True)
+            else:
+                self.fail(error)
+        except PenstockError as lost:
+            error.add_note(f"penstock: the task could not be given back: {lost}")

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.engines import COLOURS, ENGINES, Bench
+
+from penstock.testing import ManualClock, waiting
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=[(e, c) for e in ENGINES for c in COLOURS], ids=lambda p: f"{p[0].name}-{p[1]}")
+def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
+    """A store under test, over every engine, blocking and async."""
+    engine, colour = request.param
+    bench = Bench(engine, colour, tmp_path, clock)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def q(bench: Bench) -> Any:
+    """A queue on the store under test."""
+    return bench.connect()
+
+
+class Background:
+    """A call in a thread of its own, for tests of waiting."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._outcome: list[Any] = []
+        self._error: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(call,), daemon=True)
+        self._thread.start()
+
+    def _run(self, call: Callable[[], Any]) -> None:
+        try:
+            self._outcome.append(call())
+        except BaseException as error:
+            self._error.append(error)
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def result(self) -> Any:
+        """What the call answered or raised; fails if it does not end."""
+        self._thread.join(timeout=30)
+        assert not self._thread.is_alive(), "the call does not end"
+        if self._error:
+            raise self._error[0]
+        return self._outcome[0]
+
+
+@pytest.fixture
+def waiter(bench: Bench) -> Callable[..., Background]:
+    """Start a call that waits, and come back once it stands in line."""
+
+    def start(queue: Any, call: Callable[[], Any]) -> Background:
+        target = getattr(queue, "_target", queue)
+        before = waiting(target)
+        background = Background(call)
+        pause = threading.Event()
+        while waiting(target) == before and background.running:
+            pause.wait(0.001)
+        return background
+
+    return start

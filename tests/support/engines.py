@@ -1,0 +1,68 @@
+"""The engines under test. A new engine joins the whole suite by one line in ENGINES."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.blocking import Loop
+from tests.support.invariants import check
+
+import penstock
+from penstock.testing import ManualClock
+
+_names = itertools.count()
+
+
+class EngineUnderTest(NamedTuple):
+    name: str
+    url: Callable[[Path], str]
+    durable: bool
+    """Keeps tasks in a file, so that other processes can open it."""
+
+
+ENGINES = (
+    EngineUnderTest("memory", lambda path: f"memory:test{next(_names)}", durable=False),
+    EngineUnderTest("sqlite", lambda path: str(path / "tasks.db"), durable=True),
+)
+COLOURS = ("blocking", "async")
+
+
+class Bench:
+    """One store under test: opens queues on it, closes them, checks it at the end."""
+
+    def __init__(self, engine: EngineUnderTest, colour: str, path: Path, clock: ManualClock) -> None:
+        self.engine = engine
+        self.colour = colour
+        self.url = engine.url(path)
+        self.clock = clock
+        self._queues: list[Any] = []
+        self._loop = Loop() if colour == "async" else None
+
+    def connect(self, **options: Any) -> Any:
+        """Another queue, with a session of its own, on the same store."""
+        options.setdefault("clock", self.clock)
+        options.setdefault("durability", "relaxed")
+        if self._loop is None:
+            queue: Any = penstock.connect(self.url, **options)
+        else:
+            queue = self._loop.wrap(self._loop.run(penstock.aconnect(self.url, **options)))
+        self._queues.append(queue)
+        return queue
+
+    def new_run(self) -> Any:
+        """Every process that had the store open is gone; this is the first one to open it again."""
+        penstock.testing.new_run(self.url)
+        self._queues.clear()
+        return self.connect()
+
+    def close(self) -> None:
+        try:
+            check(self.url)
+        finally:
+            for queue in self._queues:
+                queue.close()
+            if self._loop is not None:
+                self._loop.stop()
