@@ -73,8 +73,10 @@ def _coloured(block: str) -> str:
 
 
 def _formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(PACKAGE / "aio.py"), "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    for words in (["check", "--quiet", "--select", "I", "--fix"], ["format"]):
+        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(PACKAGE / "aio.py"), "-"]
+        text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    return text
 
 
 def generated_states() -> str:
