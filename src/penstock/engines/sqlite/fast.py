@@ -1,6 +1,6 @@
 """Put, take and ack of ordinary tasks in as few statements as can be.
 
-Each function answers None when the case is not an ordinary one; then verbs.py, which knows every rule, does
+Each function answers None when the case is not an ordinary one; then the verbs, which know every rule, do
 the work. What is ordinary: no history, no callback, no adopted table, lanes without settings or rates.
 """
 

@@ -1,0 +1,78 @@
+"""Sessions and time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.engines.transaction import Transaction
+from penstock.model import ops, rules
+from penstock.model.duration import FOREVER
+from penstock.model.errors import SessionExpired
+from penstock.model.session import Session
+from penstock.model.state import State
+
+
+def open_session(tx: Transaction, op: ops.OpenSession, now: int) -> None:
+    tx.save_holder(op.session, now + op.session.ttl, 1)
+
+
+def identify(tx: Transaction, op: ops.Identify, now: int) -> Session:
+    holder = tx.holder(op.uuid)
+    if holder is None:
+        raise SessionExpired("no session with this uuid lives: it is unknown or has ended")
+    if op.uuid == op.leave.uuid:
+        return holder.session
+    tx.save_holder(holder.session, max(holder.expires_at, now + holder.session.ttl), holder.attached + 1)
+    left = tx.holder(op.leave.uuid)
+    if left is not None:
+        tx.save_holder(left.session, now + left.session.ttl, max(0, left.attached - 1))
+    return holder.session
+
+
+def keep_alive(tx: Transaction, op: ops.KeepAlive, now: int) -> list[int]:
+    holder = tx.join(op.session, now)
+    until = now + op.session.ttl if op.until is None else op.until
+    tx.save_holder(op.session, max(until, holder.expires_at), holder.attached)
+    return [
+        record.token
+        for name in tx.tube_names()
+        if tx.tube(name).counters.rows(State.TAKEN)
+        for record in tx.tube(name).taken(holder.number)
+        if record.cancel_asked and record.token is not None
+    ]
+
+
+def end_session(tx: Transaction, op: ops.EndSession, now: int) -> int:
+    holder = tx.holder(op.session.uuid)
+    if holder is None:
+        return 0
+    if holder.attached > 1:
+        tx.save_holder(holder.session, holder.expires_at, holder.attached - 1)
+        return 0
+    return close_session(tx, holder.number, now, lambda: tx.forget_holder(holder))
+
+
+def close_session(tx: Transaction, number: int, now: int, forget: Callable[[], None]) -> int:
+    """close() gives tasks back as release does: attempts that ran out do not bury them. [rule 7]"""
+    given_back = 0
+    for name in tx.tube_names():
+        tube = tx.tube(name)
+        for record in sorted(tube.taken(number), key=lambda record: record.seq):
+            if (held := tube.settled(record, now)) and held.state == State.TAKEN:
+                tube.save(rules.release(tube.config, held, now))
+                given_back += 1
+    forget()
+    return given_back
+
+
+def tick(tx: Transaction, op: ops.Tick, now: int) -> int | None:
+    moments: list[int | None] = [h.expires_at for h in tx.holders() if h.session.ttl < FOREVER]
+    for name in tx.tube_names():
+        tube = tx.tube(name)
+        tube.settle(now)
+        moments.append(tube.next_due)
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+def get_state(tx: Transaction, op: ops.GetState, now: int) -> str:
+    return "RUNNING"
