@@ -281,6 +281,8 @@ class AsyncTube:
         self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object
     ) -> list[Placed | PenstockError]:
         op = ops.Put(self.name, drafts)
+        if timeout == 0 and transaction is None:
+            return await self._engine.execute(op)
         if timeout == 0:
             return await self._queue._run(op, transaction)
         if transaction is not None:

@@ -44,21 +44,26 @@ class Entry:
 
 
 def drafts(config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]) -> tuple[Draft, ...]:
-    """What put_many was given, as drafts."""
-    entries = [item if isinstance(item, Entry) else Entry(item) for item in items]
-    if len(entries) > MAX_BATCH:
-        raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(entries)}; put them in parts")
-    return tuple(draft(config, kind, entry, options) for entry in entries)
+    """What put_many was given, as drafts. Options of the call are checked once, not for every item."""
+    items = list(items)
+    if len(items) > MAX_BATCH:
+        raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(items)}; put them in parts")
+    if config.hooks or not items:
+        return tuple(draft(config, kind, item, options) for item in items)
+    shared = put_draft(config, kind, b"" if config.payload == "bytes" else None, **options)[1:]
+    encode, payload_kind = payload.encode, config.payload
+    return tuple(
+        draft(config, kind, item, options) if type(item) is Entry else Draft(encode(item, payload_kind), *shared)
+        for item in items
+    )
 
 
-def draft(config: TubeConfig, kind: Kind, entry: Entry, options: Mapping[str, Any]) -> Draft:
+def draft(config: TubeConfig, kind: Kind, item: Any, options: Mapping[str, Any]) -> Draft:
     """One item: its own options before those of the call."""
-    values = dict(options)
-    for name in ENTRY_OPTIONS:
-        own = getattr(entry, name)
-        if own is not None:
-            values[name] = own
-    return put_draft(config, kind, entry.data, **values)
+    if not isinstance(item, Entry):
+        return put_draft(config, kind, item, **options)
+    own = {name: value for name in ENTRY_OPTIONS if (value := getattr(item, name)) is not None}
+    return put_draft(config, kind, item.data, **{**options, **own})
 
 
 ENTRY_OPTIONS = tuple(name for name in Entry.__dataclass_fields__ if name != "data")

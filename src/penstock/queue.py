@@ -373,6 +373,8 @@ class Tube:
         self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object
     ) -> list[Placed | PenstockError]:
         op = ops.Put(self.name, drafts)
+        if timeout == 0 and transaction is None:
+            return self._engine.execute(op)
         if timeout == 0:
             return self._queue._run(op, transaction)
         if transaction is not None:

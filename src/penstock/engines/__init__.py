@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -64,7 +65,8 @@ class Engine:
 
     def execute(self, op: ops.Op[R]) -> R:
         """Perform an op; what it refuses is raised."""
-        self._check()
+        if self._closed:
+            self._check()
         return self.store.execute(op, self._strict)
 
     def execute_many(self, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
@@ -143,6 +145,8 @@ def _find_store(url: str, clock: Clock | None) -> Store:
     name = store_name(url)
     store = _stores.get(name)
     if store is not None and not store.closed:
+        if not store.usable:
+            raise UsageError(f"{name} was in the middle of something when this process forked; fork before or after")
         if clock is not None and clock is not store.clock:
             raise UsageError(f"{name} is open in this process with another clock; use that one or close it first")
         return store
@@ -197,6 +201,31 @@ def open_store(url: str) -> Store | None:
 def replace_store(old: Store, new: Store) -> None:
     """Put another store in the place of one that is closed."""
     _stores[old.name] = new
+
+
+def _before_fork() -> None:
+    """Let no store be in the middle of something while the process doubles."""
+    _opening.acquire()
+    for store in _stores.values():
+        store.hold()
+
+
+def _after_fork_in_parent() -> None:
+    for store in _stores.values():
+        store.let_go()
+    _opening.release()
+
+
+def _after_fork_in_child() -> None:
+    """The stores belong to the parent. Those that could be put away can be opened anew here."""
+    for name, store in list(_stores.items()):
+        if store.let_go():
+            store.disown()
+            del _stores[name]
+    _opening.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
 __all__ = ["Engine", "open_engine", "open_store", "release_store", "replace_store", "store_name"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import heapq
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -439,7 +439,7 @@ class MemoryStore(Store):
         self.data.waiting = self.waiting
         self.start()
 
-    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
+    def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         tx = self.data
         tx.announced, tx.touched = [], set()
         answers: list[Any] = []
@@ -455,7 +455,7 @@ class MemoryStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[Transactor]:
         self.check_usable()
-        with self._mutex:
+        with self._group.alone():
             self._owner = threading.get_ident()
             before = copy.deepcopy(self.data, {id(self.data.listened): self.data.listened, id(self): self})
             transactor = MemoryTransactor(self)

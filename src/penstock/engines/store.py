@@ -1,8 +1,7 @@
 """A store that this process works on itself: one object per process and place, shared by all its queues.
 
-Callers put their ops in a line and whoever gets the lock performs all of them in one transaction (group
-commit); the others find theirs done. After the commit the same thread serves the waiters and, outside the
-lock, calls the change callbacks.
+Ops that threads ask for at one time are performed in one transaction (group.py). After the commit the same
+thread serves the waiters (line.py) and, outside the lock, calls the change callbacks.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
+from penstock.engines.group import Group
 from penstock.engines.keeper import Keeper
 from penstock.engines.line import Answer, Lines, Waiter, raised
 from penstock.engines.transaction import TubeStore
@@ -29,20 +29,10 @@ from penstock.model.task import Change, Record
 from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
+FORK_PATIENCE = 1.0
+"""Seconds that a fork waits for what is going on in other threads."""
 Callback = Callable[[TubeConfig, Record, Event], None]
 log = logging.getLogger("penstock")
-
-
-class Slot:
-    """The ops of one call on their way through the group commit."""
-
-    __slots__ = ("answers", "done", "ops", "strict")
-
-    def __init__(self, requests: Sequence[ops.Op[Any]], strict: bool) -> None:
-        self.ops = requests
-        self.strict = strict
-        self.answers: list[Answer] = []
-        self.done = False
 
 
 class Committed(NamedTuple):
@@ -70,9 +60,10 @@ class Store(ABC):
         self.users = 0
         self.closed = False
         self._pid = os.getpid()
-        self._mutex = threading.Lock()
+        self._group = Group(self._perform)
+        self._mutex = self._group.mutex
         self._owner: int | None = None
-        self._pending: deque[Slot] = deque()
+        self._held = False
         self._lines = Lines()
         self._listeners: dict[str, Callback] = {}
         self._outbox: deque[tuple[Callback, TubeConfig, Record, Event]] = deque()
@@ -87,7 +78,7 @@ class Store(ABC):
     # -- what an engine does -----------------------------------------------------------------------
 
     @abstractmethod
-    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
+    def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         """Perform ops in one transaction. A refused op is answered by its error and undoes nobody else's."""
 
     @abstractmethod
@@ -127,43 +118,21 @@ class Store(ABC):
             self._keeper = Keeper(self, self.name)
 
     def execute(self, op: ops.Op[R], strict: bool = True) -> R:
-        answer: R = raised(self.execute_many((op,), strict)[0])
-        return answer
+        """Perform one op; what it refuses is raised."""
+        answer: Any = self.execute_many((op,), strict)[0]
+        if isinstance(answer, BaseException):
+            raise answer
+        result: R = answer
+        return result
 
     def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
         """Perform ops, together with those of other threads that came meanwhile."""
-        self.check_usable()
-        slot = Slot(requests, strict)
-        self._pending.append(slot)
-        with self._mutex:
-            if not slot.done:
-                self._lead()
+        if self.closed or self._owner is not None or self._pid != os.getpid():
+            self.check_usable()
+        answers = self._group.perform(requests, strict)
         if self._outbox:
             self._announce()
-        return slot.answers
-
-    def _lead(self) -> None:
-        """Perform everything that is in line. Called with the lock."""
-        slots: list[Slot] = []
-        while self._pending:
-            slots.append(self._pending.popleft())
-        strict = any(slot.strict for slot in slots)
-        requests = slots[0].ops if len(slots) == 1 else [op for slot in slots for op in slot.ops]
-        try:
-            answers = self._perform(requests, strict)
-        except BaseException as error:
-            for slot in slots:
-                slot.answers = [error] * len(slot.ops)
-                slot.done = True
-            if not isinstance(error, Exception):
-                raise
-            return
-        start = 0
-        for slot in slots:
-            end = start + len(slot.ops)
-            slot.answers = answers[start:end]
-            slot.done = True
-            start = end
+        return answers
 
     def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
         done = self.commit(requests, strict)
@@ -175,6 +144,8 @@ class Store(ABC):
     def note(self, done: Committed) -> None:
         """After a commit: remember when to tick next and what to announce."""
         next_due = done.next_due
+        if next_due is None and not done.announced:
+            return
         if next_due is not None and (self._next_tick is None or next_due < self._next_tick):
             self._next_tick = next_due
             if self._keeper is not None and self._lines.count:
@@ -210,7 +181,7 @@ class Store(ABC):
     def enlist(self, waiter: Waiter, strict: bool = True) -> None:
         """Try a waiter's op and, if that does not end the waiting, let it stand in line."""
         self.check_usable()
-        with self._mutex:
+        with self._group.alone():
             if not waiter.offer(self._perform((waiter.op,), strict)[0]):
                 self._lines.add(waiter)
         if self._outbox:
@@ -220,7 +191,7 @@ class Store(ABC):
 
     def withdraw(self, waiter: Waiter) -> None:
         """Leave the line. After this `waiter.answer` is final."""
-        with self._mutex:
+        with self._group.alone():
             self._lines.remove(waiter)
             waiter.give_up()
 
@@ -247,7 +218,7 @@ class Store(ABC):
 
     def serve_all(self) -> None:
         """Something may have changed anywhere."""
-        with self._mutex:
+        with self._group.alone():
             if self._lines.count:
                 self._serve(self._lines.tubes(), False)
         self._announce()
@@ -338,14 +309,32 @@ class Store(ABC):
     def close(self) -> None:
         """Stop: nobody in this process uses the store any more."""
         self.closed = True
+        if self._pid != os.getpid():
+            return
         if self._keeper is not None:
             self._keeper.stop()
         if isinstance(self.clock, ManualClock):
             self.clock.unfollow(self)
         for waiter in list(self._lines.all()):
             self.withdraw(waiter)
-        with self._mutex:
+        with self._group.alone():
             self.shut()
+
+    # -- forks -------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """The process is about to fork: be between two transactions. Not waited for long, nor for oneself."""
+        self._held = self._owner != threading.get_ident() and self._mutex.acquire(timeout=FORK_PATIENCE)
+
+    def let_go(self) -> bool:
+        """After a fork, on both sides; answers whether the store was between two transactions."""
+        held, self._held = self._held, False
+        if held:
+            self._mutex.release()
+        return held
+
+    def disown(self) -> None:
+        """In a child: let go of what was inherited from the parent without a trace."""
 
     @abstractmethod
     def abandon(self) -> Store | None:

@@ -8,69 +8,136 @@ silent when the side table already says what the row says, which is how our own 
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 
+from penstock.engines.sqlite import edits
+from penstock.engines.sqlite.adopted_statements import adopted_sql, data_of, per_call, quoter
 from penstock.engines.sqlite.database import Database, Row
 from penstock.engines.sqlite.statements import Keys, named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import rules
-from penstock.model.duration import SECOND
-from penstock.model.errors import UsageError
-from penstock.model.state import Reason, State
-from penstock.model.task import Draft, Record, TaskId
+from penstock.model.duration import FOREVER, SECOND
+from penstock.model.errors import DuplicateKey, UsageError
+from penstock.model.rules import Due
+from penstock.model.state import Event, State
+from penstock.model.stats import Counters
+from penstock.model.task import Change, Record, TaskId
 from penstock.model.tube import TubeConfig
 
 if TYPE_CHECKING:
     from penstock.engines.sqlite.transaction import SqliteTransaction
 
-STATES = {"R": State.READY, "T": State.TAKEN, "W": State.DELAYED, "B": State.BURIED, "Z": State.DONE, "D": State.DONE}
+LETTERS = {State.READY: "R", State.TAKEN: "T", State.DELAYED: "W", State.BURIED: "B"}
+TRIGGERS = ("on_insert", "on_update", "on_delete")
+_SQL = named("adopted.sql")
+log = logging.getLogger("penstock")
+
+
+class Update(NamedTuple):
+    """Columns that a verb changes together with the task."""
+
+    stored: Record
+    """The task as it is stored."""
+    seen: Record
+    """The same with its new lane and priority, which is what the verb goes on with."""
+    columns: dict[str, Any]
 
 
 class AdoptedTube(SqliteTube):
+    tx: SqliteTransaction
+
     def __init__(self, tx: SqliteTransaction, database: Database, number: int, config: TubeConfig) -> None:
         adopted = config.adopted
         assert adopted is not None
-        self._table: str = adopted["table"]
+        self.adopted: Mapping[str, Any] = adopted
+        self.table: str = adopted["table"]
+        self.fields: dict[str, str] = adopted["fields"]
         self._key: list[str] = adopted["key"]
-        self._fields: dict[str, str] = adopted["fields"]
-        self._data: list[str] = adopted["data"]
+        self._kinds: list[str] = adopted["kinds"]
         self._quote = quoter(database)
-        self._as_list = adopted["retval"] == "tuple"
-        self._sql = adopted_sql(number, config, self._quote)
-        data = self._sql["data"].replace("<data>", self._data_expression())
-        self.keys = Keys(tuple(self._key), f"({data})")
-        super().__init__(tx, database, number, config, self.keys)
+        self._own = adopted_sql(number, config, self._quote)
+        self._keys = Keys(tuple(self._key), "''")
+        super().__init__(tx, database, number, config, self._keys)
+        self._data: list[str] = []
+        self._schema = -1
+        self._broken: str | None = None
+        self._update: Update | None = None
+        self._unattended = False
+        self.look()
 
-    def _data_expression(self) -> str:
-        shown = [f"CASE typeof(u.{c}) WHEN 'blob' THEN hex(u.{c}) ELSE u.{c} END" for c in map(self._quote, self._data)]
-        if self._as_list:
-            return f"json_array({', '.join(shown)})"
-        names = [_literal(name) for name in self._data]
-        return f"json_object({', '.join(f'{name}, {value}' for name, value in zip(names, shown, strict=True))})"
+    # -- the table as it is ------------------------------------------------------------------------
 
-    # -- ids ---------------------------------------------------------------------------------------
+    def forget(self) -> None:
+        super().forget()
+        self.look()
+
+    def look(self, installed: bool = True) -> None:
+        """Notice columns that were added, and that the table was renamed or dropped."""
+        schema = self.database.value("PRAGMA schema_version")
+        if schema == self._schema:
+            return
+        self._schema = schema if installed else -1
+        columns = [row[0] for row in self.database.rows(_SQL["columns"], (self.table,))]
+        missing = {*self._key, *self.fields.values()}.difference(columns)
+        watched = self.database.value(_SQL["count_triggers"], (self.table, self.number)) == len(TRIGGERS)
+        self._broken = None
+        if not columns or (installed and not watched):
+            self._broken = f"the table {self.table!r} was dropped or renamed, or its triggers were"
+        elif missing:
+            self._broken = f"the table {self.table!r} has no columns {', '.join(sorted(missing))} any more"
+        self._data = [c for c in columns if c not in self._key and c not in self.fields.values()]
+        self._keys = Keys(tuple(self._key), data_of(self.number, self.config, self._data, self._quote))
+        self.sql = render(self.number, self.config, self._keys)
+
+    def check(self) -> None:
+        """Nothing can be done with tasks whose table is gone; all other tubes go on."""
+        if self._broken:
+            raise UsageError(
+                f"tube {self.config.name!r} cannot be used: {self._broken}; restore it, "
+                "or drop(force=True) the tube and adopt the table again"
+            )
+
+    # -- ids and records ---------------------------------------------------------------------------
 
     def record(self, row: Row | None) -> Record | None:
         if row is None:
             return None
         record: Record = tuple.__new__(Record, row)
-        return record._replace(id=tuple(json.loads(row[1]))) if len(self._key) > 1 else record
+        if len(self._key) > 1:
+            record = record._replace(id=tuple(json.loads(row[1])))
+        if record.data is None:
+            # REPLACE INTO removes rows without a word to triggers.
+            self.tx.remove_orphan(self, record)
+            return None
+        return record
 
     def records(self, rows: list[Row]) -> list[Record]:
         return [record for row in rows if (record := self.record(row)) is not None]
 
     def key_of(self, task_id: TaskId) -> Any:
-        if len(self._key) == 1:
-            return task_id
-        if not isinstance(task_id, tuple) or len(task_id) != len(self._key):
-            raise UsageError(f"an id of {self.config.name!r} is a tuple of {', '.join(self._key)}, got {task_id!r}")
-        return json.dumps(task_id)
+        """An id as the side table has it: the key, or the JSON array that SQLite makes of a composite one."""
+        parts = task_id if isinstance(task_id, tuple) else (task_id,)
+        kinds = {"number": int, "text": str}
+        fits = len(parts) == len(self._key) and all(
+            isinstance(part, kinds.get(kind, int | str)) for part, kind in zip(parts, self._kinds, strict=True)
+        )
+        if not fits:
+            wanted = ", ".join(f"{key} ({kind})" for key, kind in zip(self._key, self._kinds, strict=True))
+            what = f"the tuple ({wanted})" if len(self._key) > 1 else wanted
+            raise UsageError(f"an id of tube {self.config.name!r} is {what}, got {task_id!r}")
+        if len(parts) == 1:
+            return parts[0]
+        return self.database.value(f"SELECT json_array({', '.join('?' * len(parts))})", parts)
 
-    def _parts(self, task_id: TaskId) -> tuple[Any, ...]:
+    @staticmethod
+    def _parts(task_id: TaskId) -> tuple[Any, ...]:
         return task_id if isinstance(task_id, tuple) else (task_id,)
 
     def stored(self, record: Record) -> tuple[Any, ...]:
@@ -78,215 +145,147 @@ class AdoptedTube(SqliteTube):
         values[1], values[4] = self.key_of(record.id), None
         return (*values, *self._parts(record.id))
 
+    def next_seq(self, at_least: int = 0) -> int:
+        if self.config.id in ("auto", "time64"):
+            highest = self.database.value(self._own["highest"])
+            at_least = max(at_least, highest + 1 if isinstance(highest, int) else 1)
+        return super().next_seq(at_least)
+
+    def letter(self, record: Record) -> str:
+        """xqueue's letter of a state."""
+        if record.state != State.DONE:
+            return LETTERS[State(record.state)]
+        for_ever = record.keep == FOREVER or (record.keep is None and not self.adopted["zombie"])
+        return "D" if record.purge_at is None and for_ever else "Z"
+
     # -- writing both sides ------------------------------------------------------------------------
 
-    def insert(self, record: Record, now: int) -> None:
-        what = rules.due(record)
-        self.note_due(record)
-        self.note_pri(record)
-        place = self.next_place(record.seq) if self.config.features.lanes and record.lane is None else None
-        values = self.stored(record)
-        keys = len(self._key)
-        due_at = None if what is None else what.at
-        # The insert lists the record's columns, then the key's, then due_at and place.
-        self.database.execute(self.sql["insert"], (*values[:-keys], *values[-keys:], due_at, place))
-        if self.database.value(self._sql["exists"], self._parts(record.id)) is None:
-            self._insert_row(record)
-        self._write_row(record)
-        if record.lane is not None:
-            self.lane_table.refresh(record.lane, now)
-
-    def _insert_row(self, record: Record) -> None:
-        columns = json.loads(record.data)
-        if not isinstance(columns, dict):
-            raise UsageError(f"put into an adopted table takes a mapping of columns, got {record.data[:100]!r}")
-        columns = self._checked_columns(columns)
-        names = [*self._key, self._fields["status"], *columns]
-        values = [*self._parts(record.id), self.letter(record), *columns.values()]
-        text = self._sql["insert_row"].replace("<names>", ", ".join(map(self._quote, names)))
-        text = text.replace("<marks>", ", ".join("?" * len(names)))
-        self._run_for_user(text, values)
-
-    def _checked_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        unknown = set(columns) - set(self._data)
-        if unknown:
-            raise UsageError(
-                f"table {self._table!r} has no free columns {sorted(unknown)}; it has {', '.join(self._data)}"
-            )
-        return {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in columns.items()}
-
-    def _run_for_user(self, text: str, values: list[Any]) -> None:
-        """A statement on the user's table: his constraints are his to keep."""
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All of it or nothing, on both sides and in the counters."""
+        head, counters = copy.copy(self.head), Counters(self.head.counters)
+        announced = len(self.tx.announced)
+        self.database.execute("SAVEPOINT adopted")
         try:
-            self.database.execute(text, values)
-        except (apsw.ConstraintError, apsw.MismatchError) as error:
-            raise UsageError(f"table {self._table!r} refuses this: {error}") from error
+            yield
+        except BaseException:
+            if self.database.connection.in_transaction:
+                self.database.execute("ROLLBACK TO adopted")
+                self.database.execute("RELEASE adopted")
+            head.counters = counters
+            self._head = head
+            del self.tx.announced[announced:]
+            raise
+        self.database.execute("RELEASE adopted")
+
+    def save(self, changes: Sequence[Change]) -> Record:
+        self.check()
+        changes, columns = self._with_update(list(changes))
+        self._check_features(changes)
+        with self.whole():
+            before, after = changes[0].before, changes[-1].after
+            if before is None:
+                after = self._insert_row(after)
+                changes = [changes[0]._replace(after=after)]
+            elif columns:
+                self._change_row(after.id, columns)
+                data = self.database.value(self.sql["data_of"], (self.key_of(after.id),))
+                changes = [change._replace(after=change.after._replace(data=data)) for change in changes]
+            return super().save(changes)
+
+    def _with_update(self, changes: list[Change]) -> tuple[list[Change], dict[str, Any]]:
+        """Columns given by update=, or as new data by release(data=) and on_conflict='replace'."""
+        update, self._update = self._update, None
+        before, after = changes[0].before, changes[-1].after
+        columns: dict[str, Any] = {}
+        if before is None:
+            return changes, columns
+        if update is not None and before is update.seen:
+            columns = update.columns
+            changes[0] = changes[0]._replace(before=update.stored)
+        if after.data != before.data:
+            columns = {**columns, **self._columns(after.data)}
+        return changes, columns
+
+    def _check_features(self, changes: Sequence[Change]) -> None:
+        name, event, after = self.config.name, changes[0].event, changes[-1].after
+        if not self.adopted["buried"]:
+            if event in (Event.BURY, Event.FAIL) and changes[0].after.state == State.BURIED:
+                raise UsageError(f"tube {name!r} was adopted with buried=False, so nothing can be buried; release it")
+            if event == Event.PUT and after.max_attempts is not None:
+                raise UsageError(f"tube {name!r} was adopted with buried=False: max_attempts needs the feature buried")
+        keeps = self.adopted["keep"] or self.adopted["zombie"]
+        if event == Event.PUT and after.keep and not keeps:
+            raise UsageError(f"option 'keep' needs the feature keep or zombie, which tube {name!r} lacks")
+        if event == Event.ACK and after.purge_at is not None and after.done_at is not None:
+            asked = after.purge_at - after.done_at not in (0, self.config.keep, rules.WATCH_KEEP)
+            if asked and not self.adopted["zombie"]:
+                raise UsageError(f"keep=seconds needs the feature zombie, which tube {name!r} lacks")
+        if event == Event.ACK and after.state == State.DONE and after.purge_at is None and not keeps:
+            raise UsageError(f"keep=True needs the feature keep or zombie, which tube {name!r} lacks")
+
+    def insert(self, record: Record, now: int) -> None:
+        super().insert(record._replace(data=""), now)
+        self.write_row(record)
 
     def update(self, before: Record, after: Record, now: int) -> None:
         super().update(before, after._replace(data=None), now)  # type: ignore[arg-type]
-        self._write_row(after)
+        self.write_row(after)
 
     def remove(self, record: Record, now: int) -> None:
         super().remove(record, now)
-        self.database.execute(self._sql["delete"], self._parts(record.id))
+        self._run(self._own["delete"], self._parts(record.id))
 
-    def _write_row(self, record: Record) -> None:
+    def write_row(self, record: Record) -> None:
+        """Let the mapped columns say what the side table says."""
+        values = self.mapped(record)
+        values.update((f"k{i}", part) for i, part in enumerate(self._parts(record.id)))
+        self._run(self._own["write"], values)
+
+    def mapped(self, record: Record) -> dict[str, Any]:
+        """The mapped columns of a task, by field."""
         what = rules.due(record)
         values = {
             "status": self.letter(record),
             "run_at": 0 if what is None else what.at / SECOND,
             "priority": record.pri,
-            "lane": record.lane,
+            "lane": "" if record.lane is None and self.adopted["lane_required"] else record.lane,
             "attempts": record.attempt,
         }
-        self.database.execute(self._sql["write"], (*(values[name] for name in self._fields), *self._parts(record.id)))
+        return {name: values[name] for name in self.fields}
 
-    @staticmethod
-    def letter(record: Record) -> str:
-        """xqueue's letter of a state."""
-        if record.state == State.DONE:
-            return "D" if record.purge_at is None else "Z"
-        return {State.READY: "R", State.TAKEN: "T", State.DELAYED: "W", State.BURIED: "B"}[State(record.state)]
+    def _run(self, text: str, values: Any) -> None:
+        """A statement on the user's table: his constraints are his to keep."""
+        try:
+            self.database.execute(text, values)
+        except (apsw.ConstraintError, apsw.MismatchError) as error:
+            if not (self._unattended or self.tx.unattended):
+                raise UsageError(f"table {self.table!r} refuses this: {error}") from error
+            # Time, or the end of a session, must not be stopped by one row: the queue goes on without it.
+            log.error("table %r refuses what tube %r has to write: %s", self.table, self.config.name, error)
 
-    def change_columns(self, record: Record, update: Mapping[str, Any]) -> Record:
-        own = {name: self._fields[name] for name in ("lane", "priority") if name in self._fields}
-        columns = {name: value for name, value in update.items() if name not in own.values()}
-        if columns:
-            checked = self._checked_columns(columns)
-            text = ", ".join(f"{self._quote(name)} = ?" for name in checked)
-            text = self._sql["change"].replace("<assignments>", text)
-            self._run_for_user(text, [*checked.values(), *self._parts(record.id)])
-        found = self.find(record.id)
-        assert found is not None
-        record = record._replace(data=found.data)
-        if own.get("lane") in update:
-            moved = record._replace(lane=update[own["lane"]])
-            super().update(record, moved._replace(data=None), 0)  # type: ignore[arg-type]
-            record = moved
-        return record._replace(pri=update[own["priority"]]) if own.get("priority") in update else record
+    def _insert_row(self, record: Record) -> Record:
+        columns = self._columns(record.data)
+        for name, part in zip(self._key, self._parts(record.id), strict=True):
+            if columns.pop(name, part) != part:
+                raise UsageError(f"the data has another {name!r} than the id of the task: {part!r}")
+        moved = self._moved(record, columns)
+        if self.database.value(self._own["exists"], self._parts(record.id)) is not None:
+            raise DuplicateKey(f"table {self.table!r} has a row with the key {record.id!r}")
+        self.key_of(record.id)
+        mapped = {self.fields[name]: value for name, value in self.mapped(moved).items()}
+        values = {**dict(zip(self._key, self._parts(record.id), strict=True)), **mapped, **self._free(columns)}
+        names = ", ".join(map(self._quote, values))
+        text = per_call("insert_row", self.config, self._quote, names=names, marks=", ".join("?" * len(values)))
+        # The side table comes first, so that the trigger on the row finds it there and stays silent.
+        return moved._replace(data=self._insert_both(moved, text, list(values.values())))
 
-    # -- changes by hand ---------------------------------------------------------------------------
-
-    def install(self, now: int) -> None:
-        """Make the side table and the triggers, and take in the rows that are there."""
-        sql = render(self.number, self.config, self.keys)
-        for name, text in sql.items():
-            lane_index = name in ("create_waiting_index", "create_slot_index")
-            if name.startswith("create") and (self.config.features.lanes or not lane_index):
-                self.database.execute(text)
-        for row in self.database.rows(self._sql["all_keys"]):
-            self.reconcile(list(row), now)
-        for name in ("on_insert", "on_update", "on_delete"):
-            self.database.execute(self._sql[name])
-
-    def reconcile(self, row_id: list[Any], now: int) -> None:
-        """Make the side table say what a row says."""
-        task_id: TaskId = row_id[0] if len(row_id) == 1 else tuple(row_id)
-        record = self.find(task_id)
-        row = self.database.row(self._sql["read"], row_id)
-        state = None if row is None else STATES.get(row[0])
-        if state is None:
-            if record is not None:
-                self.counters.move(record.state, None)
-                super().remove(record, now)
-            return
-        assert row is not None
-        new = self._from_row(record, task_id, dict(zip(self._fields, row, strict=True)), state, now)
-        if record is None:
-            self.counters.move(None, new.state)
-            self.insert(new, now)
-        else:
-            self.counters.move(record.state, new.state)
-            self.update(record, new, now)
-
-    def _from_row(self, old: Record | None, task_id: TaskId, row: dict[str, Any], state: State, now: int) -> Record:
-        if old is None:
-            seq = self.next_seq(task_id if isinstance(task_id, int) and self.config.id in ("auto", "time64") else 0)
-            old = rules.put(self.config, Draft("{}"), now, seq, task_id).after
-        run_at = round((row.get("run_at") or 0) * SECOND) or None
-        # A row that says T has no lease behind it: whoever wrote that cannot finish it.
-        state = State.READY if state == State.TAKEN else state
-        return old._replace(
-            state=state,
-            reason={State.BURIED: Reason.ASKED, State.DONE: Reason.SUCCESS}.get(state),
-            pri=row.get("priority") or 0,
-            lane=self.config.lane_of(row.get("lane")),
-            attempt=row.get("attempts") or 0,
-            ready_at=run_at if state == State.DELAYED else now,
-            expires_at=run_at if state == State.READY and self.config.features.ttl else None,
-            done_at=now if state == State.DONE else None,
-            purge_at=run_at if state == State.DONE and row["status"] == "Z" else None,
-            session=None,
-            token=None,
-            taken_at=None,
-            deadline=None,
-        )
-
-    def drop(self) -> None:
-        """Un-adopt: the user's table stays as it is."""
-        for name in ("on_insert", "on_update", "on_delete"):
-            self.database.execute(self._sql[f"drop_{name}"])
-        super().drop()
-
-
-def quoter(database: Database) -> Any:
-    """Identifiers, quoted by SQLite itself."""
-
-    def quote(name: str) -> str:
-        quoted: str = database.value("SELECT printf('\"%w\"', ?)", (name,))
-        return quoted
-
-    return quote
-
-
-def _literal(text: str) -> str:
-    """Text as a literal, quoted by the driver."""
-    literal: str = apsw.format_sql_value(text)
-    return literal
-
-
-def adopted_sql(number: int, config: TubeConfig, quote: Any) -> dict[str, str]:
-    """Statements on the user's table."""
-    adopted = config.adopted
-    assert adopted is not None
-    fields: dict[str, str] = adopted["fields"]
-    keys: list[str] = adopted["key"]
-    side = {
-        "status": _STATUS,
-        "run_at": "coalesce(due_at, 0) / 1000000.0",
-        "priority": "pri",
-        "lane": "lane",
-        "attempts": "attempt",
-    }
-    table = quote(adopted["table"])
-    values = {
-        "table": table,
-        "side": f'"tasks_{number}"',
-        "number": number,
-        "columns": ", ".join(quote(column) for column in fields.values()),
-        "row_of_side": " AND ".join(f"u.{quote(key)} IS k{i}" for i, key in enumerate(keys)),
-        "keys": ", ".join(quote(key) for key in keys),
-        "match": " AND ".join(f"{quote(key)} IS ?" for key in keys),
-        "assignments": ", ".join(f"{quote(column)} = ?" for column in fields.values()),
-        "watched": ", ".join(quote(column) for column in (*fields.values(), *keys)),
-        "same_key": " AND ".join(f"k{i} IS NEW.{quote(key)}" for i, key in enumerate(keys)),
-        "old_key": " AND ".join(f"k{i} IS OLD.{quote(key)}" for i, key in enumerate(keys)),
-        "new_id": "json_array(" + ", ".join(f"NEW.{quote(key)}" for key in keys) + ")",
-        "old_id": "json_array(" + ", ".join(f"OLD.{quote(key)}" for key in keys) + ")",
-        "moved": " OR ".join(f"NEW.{quote(key)} IS NOT OLD.{quote(key)}" for key in keys),
-        "same_values": " AND ".join(
-            f"{side[name]} IS {_shown(name, quote(column))}" for name, column in fields.items()
-        ),
-    }
-    return {name: text.format(**values) for name, text in named("adopted.sql").items()}
-
-
-_STATUS = (
-    "CASE state WHEN 'ready' THEN 'R' WHEN 'taken' THEN 'T' WHEN 'delayed' THEN 'W' WHEN 'buried' THEN 'B' "
-    "ELSE iif(purge_at IS NULL, 'D', 'Z') END"
-)
-
-
-def _shown(name: str, column: str) -> str:
-    """A mapped column as the side table has it: nothing there counts as zero."""
-    return f"coalesce(NEW.{column}, 0)" if name in ("run_at", "priority", "attempts") else f"NEW.{column}"
+    def truncate(self) -> int:
+        """Remove the rows that are tasks; rows with other letters are not ours."""
+        self.check()
+        self.tx.take_edits()
+        with self.whole():
+            self._run(self._own["delete_all"], ())
+            number = super().truncate()
+            self.database.execute(self._own["forget_edits"])
+        return number

@@ -37,6 +37,7 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
     tube.settle(now)
     room = None if config.capacity is None else config.capacity - head.counters.live()
     least = now * 1000 if config.id == "time64" else 0
+    stencil = Stencil(tube, now)
     results: list[Placed | PenstockError] = []
     rows: list[tuple[Any, ...]] = []
     delayed = 0
@@ -47,12 +48,12 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
                 raise TubeFull(
                     f"tube {config.name!r} holds its capacity of {config.capacity} tasks; finish some or wait"
                 )
-            seq = tube.next_seq(least)
-            record = rules.put(config, draft, now, seq, seq).after
+            seq = head.seq = max(head.seq + 1, least)
+            record, row = stencil.cut(draft, seq)
         except PenstockError as error:
             results.append(error)
             continue
-        rows.append(_row(tube, record))
+        rows.append(row)
         delayed += record.state == DELAYED
         results.append(Placed(record, "new"))
     if rows:
@@ -63,6 +64,54 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
         counters.move(None, DELAYED, delayed)
         tx.touched.add(op.tube)
     return results
+
+
+class Stencil:
+    """Makes records and rows of drafts; drafts that differ in their data alone share the work."""
+
+    def __init__(self, tube: SqliteTube, now: int) -> None:
+        self._tube = tube
+        self._now = now
+        self._options: tuple[Any, ...] | None = None
+        self._lanes = tube.config.features.lanes
+
+    def cut(self, draft: Draft, seq: int) -> tuple[Record, tuple[Any, ...]]:
+        if draft[1:] == self._options:
+            record: Record = tuple.__new__(Record, (seq, seq, self._state, None, draft.data, *self._rest))
+        else:
+            record = self._set(draft, seq)
+        row = (seq, self._state, draft.data, *self._row)
+        if not self._lanes:
+            return record, row
+        waits = record.lane is not None and self._state != READY
+        return record, (record.lane, None if waits else self._tube.next_place(seq), *row)
+
+    def _set(self, draft: Draft, seq: int) -> Record:
+        tube, head = self._tube, self._tube.head
+        record = rules.put(tube.config, draft, self._now, seq, seq).after
+        due_at = None
+        if (what := rules.due(record)) is not None:
+            due_at = what.at
+            if head.next_due is None or due_at < head.next_due:
+                head.next_due = due_at
+        if record.pri != tube.config.pri:
+            head.mixed_pri = 1
+        self._options = draft[1:]
+        self._state = record.state
+        self._rest = record[5:]
+        self._row = (
+            record.pri,
+            record.max_attempts,
+            record.ttl,
+            record.ttr,
+            record.created_at,
+            record.ready_at,
+            record.expires_at,
+            record.repeat,
+            record.keep,
+            due_at,
+        )
+        return record
 
 
 def _are_ordinary(tube: SqliteTube, drafts: tuple[Draft, ...]) -> bool:
@@ -77,24 +126,8 @@ def _are_ordinary(tube: SqliteTube, drafts: tuple[Draft, ...]) -> bool:
     return True
 
 
-def _row(tube: SqliteTube, record: Record) -> tuple[Any, ...]:
-    """The values of an insert: the record, when it is due, and its place in the line."""
-    config, head, seq = tube.config, tube.head, record.seq
-    due_at = None
-    if (what := rules.due(record)) is not None:
-        due_at = what.at
-        if head.next_due is None or due_at < head.next_due:
-            head.next_due = due_at
-    if record.pri != config.pri:
-        head.mixed_pri = 1
-    if not config.features.lanes:
-        return (seq, *record[2:], due_at, None)
-    waits = record.lane is not None and record.state != READY
-    return (seq, *record[2:], due_at, record.lane, None if waits else tube.next_place(seq))
-
-
 def _insert(tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
-    sql = tube.sql["insert_in_lane" if tube.config.features.lanes else "insert"]
+    sql = tube.sql["insert_in_lane" if tube.config.features.lanes else "insert_fresh"]
     if len(rows) == 1:
         tube.database.execute(sql, rows[0])
     else:
@@ -125,13 +158,17 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
     else:
         rows = tube.database.rows(tube.sql["take_many"], (wanted, holder.number, token, now, now, ttr, now, ttr))
         rows.sort(key=_by_token)
-    granted = [tuple.__new__(Record, row) for row in rows]
-    for record in granted:
-        deadline = record.deadline
-        if deadline is not None and (head.next_due is None or deadline < head.next_due):
-            head.next_due = deadline
-        if lanes and record.lane is not None and config.lane_concurrency is None:
-            next_in_lane(tube, record.lane)
+    new = tuple.__new__
+    granted: list[Record] = [new(Record, row) for row in rows]
+    if config.features.ttr:
+        for record in granted:
+            deadline = record.deadline
+            if deadline is not None and (head.next_due is None or deadline < head.next_due):
+                head.next_due = deadline
+    if lanes and config.lane_concurrency is None:
+        for record in granted:
+            if record.lane is not None:
+                next_in_lane(tube, record.lane)
     if granted:
         head.counters.call(Event.TAKE, len(granted))
         head.counters.move(READY, TAKEN, len(granted))

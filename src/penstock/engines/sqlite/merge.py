@@ -6,7 +6,7 @@ takes of a session one take, all acks one ack, and the answers are dealt out aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from penstock.model import ops
@@ -14,7 +14,7 @@ from penstock.model import ops
 Perform = Callable[[ops.Op[Any]], Any]
 
 
-def perform(requests: list[ops.Op[Any]], one: Perform) -> list[Any]:
+def perform(requests: Sequence[ops.Op[Any]], one: Perform) -> list[Any]:
     """The answers of all ops, in their order."""
     answers: list[Any] = [None] * len(requests)
     groups: dict[Hashable, list[int]] = {}

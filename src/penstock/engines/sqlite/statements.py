@@ -12,6 +12,11 @@ from penstock.model.task import Record
 from penstock.model.tube import TubeConfig
 
 COLUMNS = Record._fields
+FRESH = (
+    "seq", "state", "data", "pri", "max_attempts", "ttl", "ttr", "created_at", "ready_at", "expires_at", "repeat",
+    "keep", "due_at",
+)  # fmt: skip
+"""The columns that a fresh task without key can have set, lane and place apart."""
 _NAME = re.compile(r"^-- name: (\w+)\n", re.M)
 
 
@@ -53,8 +58,12 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
         "id": id_column,
         "id_column": "id NOT NULL UNIQUE," + "".join(f" k{i}," for i in range(len(keys.columns))) if own_id else "",
         "data_rule": "" if keys.columns else "NOT NULL",
-        "states": ", ".join(f"'{state}'" for state in State),
-        "reasons": ", ".join(f"'{reason}'" for reason in Reason),
+        # A chain of comparisons: IN with a list would build a temporary index for every row.
+        "known_state": " OR ".join(f"state = '{state}'" for state in State),
+        "known_reason": "reason IS NULL OR " + " OR ".join(f"reason = '{reason}'" for reason in Reason),
+        "fresh": ", ".join(FRESH),
+        "fresh_marks": ", ".join("?" * len(FRESH)),
+        "numbered_marks": ", ".join(f"?{i + 3}" for i in range(len(FRESH))),
         "columns": ", ".join(shown.get(name, name) for name in COLUMNS),
         "stored": ", ".join([*stored, *(f"k{i}" for i in range(len(keys.columns)))]),
         "marks": ", ".join("?" * (len(stored) + len(keys.columns))),

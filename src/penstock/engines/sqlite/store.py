@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ class SqliteStore(Store):
         self._place = place
         self._state = "STARTUP"
         self._watch: Database | None = None
+        self._watching = threading.Lock()
         self._presence: Presence | None = None
         self._seen = -1
         if place.read_only or not _may_write(place):
@@ -104,15 +105,15 @@ class SqliteStore(Store):
 
     # -- performing ops ----------------------------------------------------------------------------
 
-    def commit(self, requests: Iterable[ops.Op[Any]], strict: bool) -> Committed:
-        requests = list(requests)
+    def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         tx = self._tx
         try:
             if not self.writable:
                 return self._read(requests)
-            self._main.require("FULL" if strict and not all(op.weak for op in requests) else "NORMAL")
+            weak = not strict or (requests[0].weak if len(requests) == 1 else all(op.weak for op in requests))
+            self._main.require("NORMAL" if weak else "FULL")
             tx.begin()
-            answers = merge.perform(requests, self._answer) if len(requests) > 1 else [self._answer(requests[0])]
+            answers = [self._answer(requests[0])] if len(requests) == 1 else merge.perform(requests, self._answer)
             tx.commit()
         except apsw.Error as error:
             self._roll_back()
@@ -128,11 +129,9 @@ class SqliteStore(Store):
 
     def _answer(self, op: ops.Op[Any]) -> Any:
         """Perform one op inside the transaction; a refusal is an answer too."""
-        if type(op) is ops.GetState:
-            return self._state
-        return perform(self._tx, op, self.clock.now())
+        return self._state if type(op) is ops.GetState else perform(self._tx, op, self.clock.now())
 
-    def _read(self, requests: list[ops.Op[Any]]) -> Committed:
+    def _read(self, requests: Sequence[ops.Op[Any]]) -> Committed:
         """A store that can only be read answers what it can. Nothing that is due is written down."""
         tx = self._tx
         answers: list[Any] = []
@@ -156,9 +155,10 @@ class SqliteStore(Store):
         return Committed(answers, set(), [], None)
 
     def foreign_change(self) -> bool:
-        if self._watch is None:
-            self._watch = Database(self._place.path, "NORMAL", read_only=True)
-        seen = self._watch.value("PRAGMA data_version")
+        with self._watching:
+            if self._watch is None:
+                self._watch = Database(self._place.path, "NORMAL", read_only=True)
+            seen = self._watch.value("PRAGMA data_version")
         changed: bool = seen != self._seen
         self._seen = seen
         return changed
@@ -170,7 +170,7 @@ class SqliteStore(Store):
         self.check_usable()
         if not self.writable:
             raise NotWritable(f"{self._place.path} can only be read")
-        with self._mutex:
+        with self._group.alone():
             self._owner = threading.get_ident()
             tx = self._tx
             try:
@@ -216,7 +216,7 @@ class SqliteStore(Store):
         features: Mapping[str, Any] | None,
         options: Mapping[str, Any],
     ) -> TubeConfig:
-        with self._mutex:
+        with self._group.alone():
             return adoption(self._main, name, table, fields, features, options)
 
     # -- the end -----------------------------------------------------------------------------------
@@ -235,13 +235,29 @@ class SqliteStore(Store):
                     self._main.execute(SQL["end_run"])
             self._tx.close()
 
+    def hold(self) -> None:
+        self._watching.acquire()
+        super().hold()
+
+    def let_go(self) -> bool:
+        self._watching.release()
+        return super().let_go()
+
+    def disown(self) -> None:
+        """SQLite keeps book of its locks per process, and the child has inherited the book but not the locks."""
+        self._tx.disown()
+        if self._watch is not None:
+            self._watch.disown()
+        if self._presence is not None:
+            self._presence.vanish()
+
     def abandon(self) -> None:
         self.closed = True
         if self._keeper is not None:
             self._keeper.stop()
         if isinstance(self.clock, ManualClock):
             self.clock.unfollow(self)
-        with self._mutex:
+        with self._group.alone():
             if self._watch is not None:
                 self._watch.close()
             self._tx.close()
@@ -265,7 +281,8 @@ def perform(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
     try:
         short = FAST.get(type(op))
         if short is not None:
-            tx.settle_sessions(now)
+            if tx.first_end <= now:
+                tx.settle_sessions(now)
             answer = short(tx, op, now)
             if answer is not None:
                 return answer
@@ -311,8 +328,7 @@ class JoinedTransactor(Transactor):
 
     def execute(self, op: ops.Op[R]) -> R:
         store = self._store
-        database = Database.__new__(Database)
-        database.path, database.connection = store._place.path, self.connection
+        database = Database.over(store._place.path, self.connection)
         tx = store._transaction(database, own=False)
         try:
             database.execute("SAVEPOINT penstock")

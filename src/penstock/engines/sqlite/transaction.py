@@ -23,6 +23,7 @@ from penstock.model.tube import TubeConfig
 
 SQL = named("store.sql")
 TOKEN_BLOCK = 4096
+NEVER = 1 << 63
 
 
 class SqliteTransaction(Transaction):
@@ -37,7 +38,8 @@ class SqliteTransaction(Transaction):
         self._registry = -1
         self._tubes: dict[str, SqliteTube] = {}
         self._sessions: dict[str, Holder] | None = None
-        self._first_end: int | None = None
+        self.first_end: int = 0
+        """No session ends before this moment; 0 while that is not known."""
         self.dirty: dict[int, SqliteTube] = {}
 
     # -- begin and end -----------------------------------------------------------------------------
@@ -57,6 +59,7 @@ class SqliteTransaction(Transaction):
     def refresh(self) -> None:
         """Load anew what may have changed."""
         self._sessions = None
+        self.first_end = 0
         for tube in self._tubes.values():
             tube.forget()
         registry = self.main.value("SELECT registry FROM store")
@@ -96,11 +99,17 @@ class SqliteTransaction(Transaction):
         self._version = self._registry = self._temporary_version = -1
         self._tubes = {}
         self._sessions = None
+        self.first_end = 0
 
     def close(self) -> None:
         if self._temporary is not None:
             self._temporary.close()
         self.main.close()
+
+    def disown(self) -> None:
+        if self._temporary is not None:
+            self._temporary.disown()
+        self.main.disown()
 
     def recreate_temporary(self, name: str) -> None:
         """A run begins: the file of temporary tubes is new, so their tables are made again."""
@@ -112,12 +121,13 @@ class SqliteTransaction(Transaction):
 
     def next_due(self) -> int | None:
         """The earliest bound among the tubes that this transaction touched."""
-        moments = [
-            tube._head.next_due
-            for name in self.touched
-            if (tube := self._tubes.get(name)) is not None and tube._head is not None
-        ]
-        return min((moment for moment in moments if moment is not None), default=None)
+        first = None
+        for name in self.touched:
+            tube = self._tubes.get(name)
+            moment = None if tube is None or tube._head is None else tube._head.next_due
+            if moment is not None and (first is None or moment < first):
+                first = moment
+        return first
 
     # -- tubes -------------------------------------------------------------------------------------
 
@@ -252,7 +262,7 @@ class SqliteTransaction(Transaction):
             for number, uuid, name, ttl, direct, expires_at, attached in self.main.rows(SQL["load_sessions"]):
                 session = Session(uuid, name, ttl, bool(direct))
                 self._sessions[uuid] = Holder(number, session, expires_at, attached)
-            self._first_end = min((h.expires_at for h in self._sessions.values()), default=None)
+            self._note_first_end()
         return self._sessions
 
     def holders(self) -> Iterable[Holder]:
@@ -266,18 +276,19 @@ class SqliteTransaction(Transaction):
         number = self.main.value(SQL["save_session"], values)
         holder = Holder(number, session, expires_at, attached)
         self._holders[session.uuid] = holder
-        self._first_end = min(h.expires_at for h in self._holders.values())
+        self._note_first_end()
         return holder
 
     def forget_holder(self, holder: Holder) -> None:
         self.main.execute(SQL["delete_session"], (holder.number,))
         self._holders.pop(holder.session.uuid, None)
-        self._first_end = min((h.expires_at for h in self._holders.values()), default=None)
+        self._note_first_end()
+
+    def _note_first_end(self) -> None:
+        self.first_end = min((h.expires_at for h in self._holders.values()), default=NEVER)
 
     def next_session_end(self) -> int | None:
-        if self._sessions is None:
-            self._holders  # noqa: B018
-        return self._first_end
+        return min((h.expires_at for h in self._holders.values()), default=None)
 
     def holder_name(self, number: int | None) -> str | None:
         return next((h.session.name for h in self._holders.values() if h.number == number), None)

@@ -4,15 +4,15 @@
 CREATE TABLE {table} (
     seq           INTEGER PRIMARY KEY,
     {id_column}
-    state         TEXT NOT NULL CHECK (state IN ({states})),
-    reason        TEXT CHECK (reason IN ({reasons})),
+    state         TEXT NOT NULL CHECK ({known_state}),
+    reason        TEXT CHECK ({known_reason}),
     data          {data_rule},
     pri           INTEGER NOT NULL,
     lane          TEXT,
     key           TEXT,
     put_id        TEXT,
-    attempt       INTEGER NOT NULL,
-    failures      INTEGER NOT NULL,
+    attempt       INTEGER NOT NULL DEFAULT 0,
+    failures      INTEGER NOT NULL DEFAULT 0,
     max_attempts  INTEGER,
     ttl           INTEGER,
     ttr           INTEGER,
@@ -27,7 +27,7 @@ CREATE TABLE {table} (
     token         INTEGER,
     repeat        INTEGER,
     keep          INTEGER,
-    cancel_asked  INTEGER NOT NULL,
+    cancel_asked  INTEGER NOT NULL DEFAULT 0,
     watched_until INTEGER,
     result        TEXT,
     error         TEXT,
@@ -79,10 +79,14 @@ DELETE FROM {table};
 -- name: insert
 INSERT INTO {table} ({stored}, due_at, place) VALUES ({marks}, ?, ?);
 
+-- name: insert_fresh
+-- What a fresh task without key has set; all else is the default.
+INSERT INTO {table} ({fresh}) VALUES ({fresh_marks});
+
 -- name: insert_in_lane
 -- A lane without settings: the new task stands in the line if nobody of its lane does.
-INSERT INTO {table} ({stored}, due_at, place)
-VALUES ({marks}, ?, CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE lane = ? AND place IS NOT NULL) THEN NULL ELSE ? END);
+INSERT INTO {table} ({fresh}, lane, place)
+VALUES ({numbered_marks}, ?1, CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE lane = ?1 AND place IS NOT NULL) THEN NULL ELSE ?2 END);
 
 -- name: find
 SELECT {columns} FROM {table} WHERE {id} = ?;
