@@ -1,0 +1,119 @@
+"""kill -9 of writers and takers at any moment: nothing that was answered is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import random
+import selectors
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.crash.checkers import History, check
+from tests.crash.children import Child, Children, family
+from tests.crash.roles import end, say_took, work
+from tests.support import invariants
+
+import penstock
+
+WORKERS = 4
+KILLS = 240
+SWEEP = 20
+"""After so many kills all workers are killed, so that the next one begins a run."""
+
+
+class Pool:
+    """Workers that are killed and replaced."""
+
+    def __init__(self, children: Children, path: Path, durability: str, seed: int) -> None:
+        self._children = children
+        self._path = path
+        self._durability = durability
+        self._rng = random.Random(seed)
+        self._selector = selectors.DefaultSelector()
+        self._left: dict[Child, int] = {}
+        self._started = 0
+        self.history = History()
+        self.kills = 0
+        self._said: dict[Child, list[Any]] = {}
+
+    def start(self) -> None:
+        self._started += 1
+        child = self._children.start(work, str(self._path), self._durability, self._started)
+        self._left[child] = self._rng.randrange(1, 80)
+        self._said[child] = []
+        self._selector.register(child, selectors.EVENT_READ)
+
+    def run(self) -> None:
+        for _ in range(WORKERS):
+            self.start()
+        while self.kills < KILLS:
+            ready = self._selector.select(60)
+            assert ready, "all workers are stuck"
+            for key, _ in ready:
+                child: Any = key.fileobj
+                if child not in self._left:
+                    continue
+                assert child.read(), f"a worker ended by itself: {child.exit()}"
+                self._take_in(child, child.said())
+        self.sweep()
+
+    def _take_in(self, child: Child, lines: list[Any]) -> None:
+        self._said[child] += lines
+        self._left[child] -= len(lines)
+        if self._left[child] > 0:
+            return
+        if self.kills % SWEEP == SWEEP - 1:
+            self.sweep()
+            for _ in range(WORKERS):
+                self.start()
+        else:
+            self.kill(child)
+            self.start()
+
+    def kill(self, child: Child) -> None:
+        self.kills += 1
+        self._selector.unregister(child)
+        del self._left[child]
+        self.history.add(self._said.pop(child) + child.kill())
+        assert child.exit() == -9, "the worker had ended before it was killed"
+        self._children.forget(child)
+
+    def sweep(self) -> None:
+        for child in list(self._left):
+            self.kill(child)
+
+
+class Log:
+    """The test's own calls, told like a worker's."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def say(self, *line: Any) -> None:
+        self._history.add([list(line)])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("durability", ["strict", "relaxed"])
+def test_nothing_is_lost_or_done_twice_when_processes_are_killed_at_any_moment(tmp_path, durability, seed):
+    path = tmp_path / "tasks.db"
+    with family() as children:
+        pool = Pool(children, path, durability, seed)
+        pool.run()
+    history = pool.history
+    assert len(history.put) > KILLS and len(history.grants) > KILLS, "too little happened to prove anything"
+    with penstock.connect(str(path)) as q:
+        invariants.check(str(path))
+        left = {(tube.name, task.id): task.data for tube in q.tubes() for task in tube.tasks(limit=100_000)}
+        check(history, left)
+        for tube in q.tubes():
+            while tasks := tube.take_many(100):
+                for task in tasks:
+                    say_took(Log(history), tube.name, task)
+                end(Log(history), tube, tasks, "ack")
+        check(history, {})
+        assert {task for task in left if task in history.put} <= {g.task for g in history.grants.values()}
+        invariants.check(str(path))
+        assert all(s.tasks["total"] == 0 for s in q.statistics().values())
+    assert apsw.Connection(str(path)).pragma("integrity_check") == "ok"
