@@ -124,11 +124,15 @@ class AsyncQueue:
     ) -> AsyncTube:
         """Make a table of your own a tube: it needs a primary key and a text column for the status.
 
-        `fields` maps status, run_at, priority, lane, attempts, ttl, ttr to columns; `features` are those of
-        the guide "Adopt a table". Dropping the tube leaves the table and its data as they are.
+        `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
+        "Adopt a table". Dropping the tube leaves the table and its data as they are.
         """
         config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
-        return AsyncTube(self, await self._engine.execute(ops.AdoptTable(config)))
+        found = await self._engine.execute(ops.AdoptTable(config))
+        maker = (features or {}).get("id")
+        if callable(maker):
+            self._makers[name] = maker
+        return AsyncTube(self, found)
 
     async def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
         """Add a kind of tube: a set of features, or a Kind with hooks that run in this process."""
@@ -297,7 +301,7 @@ class AsyncTube:
         if maker is None:
             raise UsageError(
                 f"tube {self.name!r} makes ids with a function; attach it in this process with "
-                "create_tube(.., if_not_exists=True, id=function)"
+                "create_tube(.., if_not_exists=True, id=function), or pass id="
             )
         return maker()
 
@@ -656,7 +660,7 @@ class AsyncTask(TaskView):
     def _end(self, verb: str, record: Record) -> AsyncTask:
         if self._held:
             self._ended = verb
-        self._record = record
+        self._renew(record)
         return self
 
     def _was(self, verb: str) -> bool:

@@ -92,6 +92,8 @@ def put_draft(
             Entry(data, pri, ttl, ttr, delay, lane, key, on_conflict, put_id, id, max_attempts, keep, repeat)
         )
     text = payload.encode(data, config.payload)
+    if id is None and config.adopted is not None and config.id == "required":
+        id = id_in(data, config.adopted["key"])
     if on_conflict not in ("error", "ignore", "replace", "restart"):
         raise UsageError(f"on_conflict must be error, ignore, replace or restart, got {on_conflict!r}")
     if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
@@ -113,6 +115,14 @@ def put_draft(
         None if keep is None else parse_keep(keep, "keep"),
         check_repeat(repeat),
     )
+
+
+def id_in(data: Any, key: list[str]) -> TaskId | None:
+    """The id of a row that names its primary key itself."""
+    if not isinstance(data, dict) or not all(name in data for name in key):
+        return None
+    parts = tuple(data[name] for name in key)
+    return parts if len(parts) > 1 else parts[0]
 
 
 def check_pri(value: Any) -> int:

@@ -158,11 +158,15 @@ class Queue:
     ) -> Tube:
         """Make a table of your own a tube: it needs a primary key and a text column for the status.
 
-        `fields` maps status, run_at, priority, lane, attempts, ttl, ttr to columns; `features` are those of
-        the guide "Adopt a table". Dropping the tube leaves the table and its data as they are.
+        `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
+        "Adopt a table". Dropping the tube leaves the table and its data as they are.
         """
         config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
-        return Tube(self, self._engine.execute(ops.AdoptTable(config)))
+        found = self._engine.execute(ops.AdoptTable(config))
+        maker = (features or {}).get("id")
+        if callable(maker):
+            self._makers[name] = maker
+        return Tube(self, found)
 
     def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
         """Add a kind of tube: a set of features, or a Kind with hooks that run in this process.
@@ -389,7 +393,7 @@ class Tube:
         if maker is None:
             raise UsageError(
                 f"tube {self.name!r} makes ids with a function; attach it in this process with "
-                "create_tube(.., if_not_exists=True, id=function)"
+                "create_tube(.., if_not_exists=True, id=function), or pass id="
             )
         return maker()
 
@@ -937,7 +941,7 @@ class Task(TaskView):
     def _end(self, verb: str, record: Record) -> Task:
         if self._held:
             self._ended = verb
-        self._record = record
+        self._renew(record)
         return self
 
     def _was(self, verb: str) -> bool:

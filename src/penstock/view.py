@@ -28,6 +28,11 @@ class TaskView:
         self.outcome = outcome
         """For tasks that put answered: new, existing, replaced or restarted."""
 
+    def _renew(self, record: Record) -> None:
+        if record.data != self._record.data:
+            self._data = _UNREAD
+        self._record = record
+
     def __repr__(self) -> str:
         record = self._record
         return f"<{type(self).__name__} {record.id!r} of {self.tube!r}: {record.state}, attempt {record.attempt}>"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from penstock.model import rules
@@ -75,6 +76,10 @@ class TubeStore(ABC):
 
     @abstractmethod
     def truncate(self) -> int: ...
+
+    def whole(self) -> AbstractContextManager[None]:
+        """A context in which a refusal undoes what was written. Only tables of the user's refuse after a write."""
+        return nullcontext()
 
     def change_columns(self, record: Record, update: Mapping[str, Any]) -> Record:
         """Change other columns of an adopted table."""
@@ -181,6 +186,7 @@ class TubeStore(ABC):
             what, seq, item = heapq.heappop(line)
             if isinstance(item, str):
                 self.open_lane(item, what.at)
+                self.tx.touched.add(self.config.name)
             elif (left := self._settle_step(item, what)) and (then := rules.due(left)) and then.at <= horizon:
                 heapq.heappush(line, (then, seq, left))
 

@@ -190,6 +190,8 @@ def checked(config: TubeConfig) -> TubeConfig:
     """Rules between options."""
     if config.ttl == "derived" and (config.ttr is None or config.max_attempts is None):
         raise UsageError("ttl='derived' needs ttr and max_attempts on the tube: it is computed from them")
+    if config.adopted is not None and config.lane_pick != "order":
+        raise UsageError("an adopted table is served in the order of its primary key: lane_pick must be 'order'")
     return config
 
 

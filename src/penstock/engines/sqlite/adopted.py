@@ -20,6 +20,7 @@ import apsw
 from penstock.engines.sqlite import edits
 from penstock.engines.sqlite.adopted_statements import adopted_sql, data_of, per_call, quoter
 from penstock.engines.sqlite.database import Database, Row
+from penstock.engines.sqlite.patient import PatientLanes
 from penstock.engines.sqlite.statements import Keys, named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import rules
@@ -29,7 +30,7 @@ from penstock.model.rules import Due
 from penstock.model.state import Event, State
 from penstock.model.stats import Counters
 from penstock.model.task import Change, Record, TaskId
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import PRI_RANGE, TubeConfig, check_text
 
 if TYPE_CHECKING:
     from penstock.engines.sqlite.transaction import SqliteTransaction
@@ -65,9 +66,10 @@ class AdoptedTube(SqliteTube):
         self._own = adopted_sql(number, config, self._quote)
         self._keys = Keys(tuple(self._key), "''")
         super().__init__(tx, database, number, config, self._keys)
+        self.lane_table: PatientLanes = PatientLanes(self)
         self._data: list[str] = []
         self._schema = -1
-        self._broken: str | None = None
+        self.broken: str | None = None
         self._update: Update | None = None
         self._unattended = False
         self.look()
@@ -78,29 +80,29 @@ class AdoptedTube(SqliteTube):
         super().forget()
         self.look()
 
-    def look(self, installed: bool = True) -> None:
+    def look(self) -> None:
         """Notice columns that were added, and that the table was renamed or dropped."""
         schema = self.database.value("PRAGMA schema_version")
         if schema == self._schema:
             return
-        self._schema = schema if installed else -1
+        self._schema = schema
         columns = [row[0] for row in self.database.rows(_SQL["columns"], (self.table,))]
         missing = {*self._key, *self.fields.values()}.difference(columns)
         watched = self.database.value(_SQL["count_triggers"], (self.table, self.number)) == len(TRIGGERS)
-        self._broken = None
-        if not columns or (installed and not watched):
-            self._broken = f"the table {self.table!r} was dropped or renamed, or its triggers were"
+        self.broken = None
+        if not columns or not watched:
+            self.broken = f"the table {self.table!r} was dropped or renamed, or its triggers were"
         elif missing:
-            self._broken = f"the table {self.table!r} has no columns {', '.join(sorted(missing))} any more"
+            self.broken = f"the table {self.table!r} has no columns {', '.join(sorted(missing))} any more"
         self._data = [c for c in columns if c not in self._key and c not in self.fields.values()]
         self._keys = Keys(tuple(self._key), data_of(self.number, self.config, self._data, self._quote))
         self.sql = render(self.number, self.config, self._keys)
 
     def check(self) -> None:
         """Nothing can be done with tasks whose table is gone; all other tubes go on."""
-        if self._broken:
+        if self.broken:
             raise UsageError(
-                f"tube {self.config.name!r} cannot be used: {self._broken}; restore it, "
+                f"tube {self.config.name!r} cannot be used: {self.broken}; restore it, "
                 "or drop(force=True) the tube and adopt the table again"
             )
 
@@ -113,8 +115,7 @@ class AdoptedTube(SqliteTube):
         if len(self._key) > 1:
             record = record._replace(id=tuple(json.loads(row[1])))
         if record.data is None:
-            # REPLACE INTO removes rows without a word to triggers.
-            self.tx.remove_orphan(self, record)
+            self._remove_orphan(record)
             return None
         return record
 
@@ -132,9 +133,10 @@ class AdoptedTube(SqliteTube):
             wanted = ", ".join(f"{key} ({kind})" for key, kind in zip(self._key, self._kinds, strict=True))
             what = f"the tuple ({wanted})" if len(self._key) > 1 else wanted
             raise UsageError(f"an id of tube {self.config.name!r} is {what}, got {task_id!r}")
-        if len(parts) == 1:
-            return parts[0]
-        return self.database.value(f"SELECT json_array({', '.join('?' * len(parts))})", parts)
+        return self._side_id(parts)
+
+    def _side_id(self, parts: Sequence[Any]) -> Any:
+        return parts[0] if len(parts) == 1 else self.database.value(self._own["id"], parts)
 
     @staticmethod
     def _parts(task_id: TaskId) -> tuple[Any, ...]:
@@ -142,8 +144,9 @@ class AdoptedTube(SqliteTube):
 
     def stored(self, record: Record) -> tuple[Any, ...]:
         values = list(record)
-        values[1], values[4] = self.key_of(record.id), None
-        return (*values, *self._parts(record.id))
+        parts = self._parts(record.id)
+        values[1], values[4] = self._side_id(parts), None
+        return (*values, *parts)
 
     def next_seq(self, at_least: int = 0) -> int:
         if self.config.id in ("auto", "time64"):
@@ -180,67 +183,96 @@ class AdoptedTube(SqliteTube):
 
     def save(self, changes: Sequence[Change]) -> Record:
         self.check()
-        changes, columns = self._with_update(list(changes))
+        before = changes[0].before
+        columns: dict[str, Any] = {}
+        if before is None:
+            changes = [changes[0]._replace(after=self._placed(changes[0].after))]
+        else:
+            changes, columns = self._with_update(list(changes))
         self._check_features(changes)
         with self.whole():
-            before, after = changes[0].before, changes[-1].after
-            if before is None:
-                after = self._insert_row(after)
-                changes = [changes[0]._replace(after=after)]
-            elif columns:
-                self._change_row(after.id, columns)
-                data = self.database.value(self.sql["data_of"], (self.key_of(after.id),))
+            if columns:
+                self._change_row(changes[-1].after.id, columns)
+                data = self._found(changes[-1].after.id).data
                 changes = [change._replace(after=change.after._replace(data=data)) for change in changes]
-            return super().save(changes)
+            saved = super().save(changes)
+            return saved if before is not None else saved._replace(data=self._found(saved.id).data)
+
+    def _found(self, task_id: TaskId) -> Record:
+        found = self.find(task_id)
+        if found is None:
+            raise UsageError(f"table {self.table!r} did not keep the row {task_id!r}")
+        return found
+
+    def _placed(self, record: Record) -> Record:
+        """A task about to be put: its data may name the columns of the lane and the priority too."""
+        self.key_of(record.id)
+        if self.database.value(self._own["exists"], self._parts(record.id)) is not None:
+            raise DuplicateKey(f"table {self.table!r} has a row with the key {record.id!r}")
+        columns = self._columns(record.data)
+        for name, part in zip(self._key, self._parts(record.id), strict=True):
+            if columns.pop(name, part) != part:
+                raise UsageError(f"the data has another {name!r} than the id of the task: {part!r}")
+        placed = self._moved(record, columns)
+        self._free(columns)
+        return placed
 
     def _with_update(self, changes: list[Change]) -> tuple[list[Change], dict[str, Any]]:
         """Columns given by update=, or as new data by release(data=) and on_conflict='replace'."""
         update, self._update = self._update, None
         before, after = changes[0].before, changes[-1].after
+        assert before is not None
         columns: dict[str, Any] = {}
-        if before is None:
-            return changes, columns
         if update is not None and before is update.seen:
             columns = update.columns
             changes[0] = changes[0]._replace(before=update.stored)
         if after.data != before.data:
-            columns = {**columns, **self._columns(after.data)}
+            columns = {**columns, **self._free(self._columns(after.data))}
         return changes, columns
 
     def _check_features(self, changes: Sequence[Change]) -> None:
+        """What needs a feature that was not asked for."""
         name, event, after = self.config.name, changes[0].event, changes[-1].after
         if not self.adopted["buried"]:
             if event in (Event.BURY, Event.FAIL) and changes[0].after.state == State.BURIED:
                 raise UsageError(f"tube {name!r} was adopted with buried=False, so nothing can be buried; release it")
             if event == Event.PUT and after.max_attempts is not None:
                 raise UsageError(f"tube {name!r} was adopted with buried=False: max_attempts needs the feature buried")
-        keeps = self.adopted["keep"] or self.adopted["zombie"]
-        if event == Event.PUT and after.keep and not keeps:
-            raise UsageError(f"option 'keep' needs the feature keep or zombie, which tube {name!r} lacks")
-        if event == Event.ACK and after.purge_at is not None and after.done_at is not None:
-            asked = after.purge_at - after.done_at not in (0, self.config.keep, rules.WATCH_KEEP)
-            if asked and not self.adopted["zombie"]:
-                raise UsageError(f"keep=seconds needs the feature zombie, which tube {name!r} lacks")
-        if event == Event.ACK and after.state == State.DONE and after.purge_at is None and not keeps:
-            raise UsageError(f"keep=True needs the feature keep or zombie, which tube {name!r} lacks")
+        if event == Event.PUT:
+            self._check_keep(after.keep or 0)
+        elif event == Event.ACK and after.state == State.DONE:
+            watched = after.watched_until is not None and after.watched_until > changes[0].at
+            keep = FOREVER if after.purge_at is None else after.purge_at - changes[0].at
+            if keep != self.config.keep and not (watched and keep == rules.WATCH_KEEP):
+                self._check_keep(keep)
+
+    def _check_keep(self, keep: int) -> None:
+        if keep >= FOREVER and not (self.adopted["keep"] or self.adopted["zombie"]):
+            raise UsageError(f"keep=True needs the feature keep or zombie, which tube {self.config.name!r} lacks")
+        if 0 < keep < FOREVER and not self.adopted["zombie"]:
+            raise UsageError(f"keep=seconds needs the feature zombie, which tube {self.config.name!r} lacks")
 
     def insert(self, record: Record, now: int) -> None:
-        super().insert(record._replace(data=""), now)
-        self.write_row(record)
+        # The side table comes first, so that the trigger on the row finds the task there and stays silent.
+        super().insert(record, now)
+        columns = self._columns(record.data)
+        own = [*self._key, *self.fields.values()]
+        values = {
+            **dict(zip(self._key, self._parts(record.id), strict=True)),
+            **{self.fields[name]: value for name, value in self.mapped(record).items()},
+            **self._free({name: value for name, value in columns.items() if name not in own}),
+        }
+        names = ", ".join(map(self._quote, values))
+        marks = ", ".join("?" * len(values))
+        self._run(per_call("insert_row", self.config, self._quote, names=names, marks=marks), list(values.values()))
 
     def update(self, before: Record, after: Record, now: int) -> None:
         super().update(before, after._replace(data=None), now)  # type: ignore[arg-type]
-        self.write_row(after)
+        self._write_row(after)
 
     def remove(self, record: Record, now: int) -> None:
         super().remove(record, now)
         self._run(self._own["delete"], self._parts(record.id))
-
-    def write_row(self, record: Record) -> None:
-        """Let the mapped columns say what the side table says."""
-        values = self.mapped(record)
-        values.update((f"k{i}", part) for i, part in enumerate(self._parts(record.id)))
-        self._run(self._own["write"], values)
 
     def mapped(self, record: Record) -> dict[str, Any]:
         """The mapped columns of a task, by field."""
@@ -254,31 +286,28 @@ class AdoptedTube(SqliteTube):
         }
         return {name: values[name] for name in self.fields}
 
+    def _write_row(self, record: Record) -> None:
+        """Let the mapped columns say what the side table says."""
+        values = self.mapped(record)
+        values.update((f"k{i}", part) for i, part in enumerate(self._parts(record.id)))
+        self._run(self._own["write"], values)
+
+    def _change_row(self, task_id: TaskId, columns: dict[str, Any]) -> None:
+        text = ", ".join(f"{self._quote(name)} = ?" for name in columns)
+        text = per_call("change", self.config, self._quote, changes=text)
+        self._run(text, [*columns.values(), *self._parts(task_id)])
+
     def _run(self, text: str, values: Any) -> None:
         """A statement on the user's table: his constraints are his to keep."""
         try:
             self.database.execute(text, values)
         except (apsw.ConstraintError, apsw.MismatchError) as error:
+            if not self.database.connection.in_transaction:
+                raise  # a trigger of his has rolled everything back
             if not (self._unattended or self.tx.unattended):
                 raise UsageError(f"table {self.table!r} refuses this: {error}") from error
-            # Time, or the end of a session, must not be stopped by one row: the queue goes on without it.
+            # Time, or the end of a session, is not stopped by one row: the queue goes on without it.
             log.error("table %r refuses what tube %r has to write: %s", self.table, self.config.name, error)
-
-    def _insert_row(self, record: Record) -> Record:
-        columns = self._columns(record.data)
-        for name, part in zip(self._key, self._parts(record.id), strict=True):
-            if columns.pop(name, part) != part:
-                raise UsageError(f"the data has another {name!r} than the id of the task: {part!r}")
-        moved = self._moved(record, columns)
-        if self.database.value(self._own["exists"], self._parts(record.id)) is not None:
-            raise DuplicateKey(f"table {self.table!r} has a row with the key {record.id!r}")
-        self.key_of(record.id)
-        mapped = {self.fields[name]: value for name, value in self.mapped(moved).items()}
-        values = {**dict(zip(self._key, self._parts(record.id), strict=True)), **mapped, **self._free(columns)}
-        names = ", ".join(map(self._quote, values))
-        text = per_call("insert_row", self.config, self._quote, names=names, marks=", ".join("?" * len(values)))
-        # The side table comes first, so that the trigger on the row finds it there and stays silent.
-        return moved._replace(data=self._insert_both(moved, text, list(values.values())))
 
     def truncate(self) -> int:
         """Remove the rows that are tasks; rows with other letters are not ours."""
@@ -289,3 +318,187 @@ class AdoptedTube(SqliteTube):
             number = super().truncate()
             self.database.execute(self._own["forget_edits"])
         return number
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def _columns(self, data: Any) -> dict[str, Any]:
+        """A task's data as columns: a mapping, or with retval='tuple' also a list of all of them."""
+        columns = json.loads(data)
+        if self.adopted["retval"] == "tuple" and isinstance(columns, list) and len(columns) == len(self._data):
+            columns = dict(zip(self._data, columns, strict=True))
+        if not isinstance(columns, dict):
+            raise UsageError(f"the data of an adopted table is a mapping of columns, got {data[:100]}")
+        return columns
+
+    def _free(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Columns that are neither mapped nor part of the key, with values that SQLite can hold."""
+        unknown = set(columns) - set(self._data)
+        if unknown:
+            raise UsageError(
+                f"table {self.table!r} has no free columns {sorted(unknown)}; it has {', '.join(self._data) or 'none'}"
+            )
+        return {name: edits.storable(name, value) for name, value in columns.items()}
+
+    def _moved(self, record: Record, columns: dict[str, Any]) -> Record:
+        """Take the columns of the lane and the priority out of the columns, into the record."""
+        lane, priority = self.fields.get("lane"), self.fields.get("priority")
+        if lane in columns:
+            name = check_text(columns.pop(lane), "lane")
+            record = record._replace(lane=self.config.lane_of(name))
+        if priority in columns:
+            pri = columns.pop(priority)
+            if type(pri) is not int or pri not in PRI_RANGE:
+                raise UsageError(f"{priority} must be a signed 64-bit integer, got {pri!r}")
+            record = record._replace(pri=pri)
+        return record
+
+    def change_columns(self, record: Record, update: Mapping[str, Any]) -> Record:
+        """The update is written by save(), together with the task: both or none."""
+        self.check()
+        if not isinstance(update, Mapping):
+            raise UsageError(f"update is a mapping of columns, got {update!r}")
+        columns = dict(update)
+        seen = self._moved(record, columns)
+        # A record of its own, so that save() recognises it.
+        self._update = Update(record, seen._replace(), self._free(columns))
+        return self._update.seen
+
+    # -- changes by hand ---------------------------------------------------------------------------
+
+    def install(self, now: int) -> None:
+        """Make the side table and the triggers, and take in the rows that are there."""
+        for name, text in render(self.number, self.config, self._keys).items():
+            lane_index = name in ("create_waiting_index", "create_slot_index")
+            if name.startswith("create") and (self.config.features.lanes or not lane_index):
+                self.database.execute(text)
+        self._take_in_all(now)
+        for name in TRIGGERS:
+            self.database.execute(self._own[name])
+        self.look()
+
+    def _take_in_all(self, now: int) -> None:
+        rows, keys = [], len(self._key)
+        for row in self.database.rows(self._own["read_all"]):
+            values = dict(zip(self.fields, row[keys:], strict=True))
+            if values["status"] not in edits.STATES or not all(type(part) in (int, str) for part in row[:keys]):
+                continue
+            record = self._fresh(row[0] if keys == 1 else row[:keys], values, now)
+            what = rules.due(record)
+            self.note_due(record)
+            self.note_pri(record)
+            self.counters.move(None, record.state)
+            place = record.seq if self.config.features.lanes and record.lane is None else None
+            rows.append((*self.stored(record), None if what is None else what.at, place))
+            if self._differs(record, values):
+                self._write_row(record)
+        self.database.connection.executemany(self.sql["insert"], rows)
+        if self.config.features.lanes:
+            self.lane_table.refresh_all(now)
+
+    def _fresh(self, task_id: TaskId, values: dict[str, Any], now: int) -> Record:
+        ids = self.config.id in ("auto", "time64") and isinstance(task_id, int) and task_id < 1 << 62
+        seq = super().next_seq(task_id if ids else 0)  # type: ignore[arg-type]
+        return edits.fresh(self.config, task_id, seq, values, now)
+
+    def _differs(self, record: Record, values: Mapping[str, Any]) -> bool:
+        """True if the row does not say what the task is; nothing in a column counts as zero."""
+        return any((values[name] or 0) != (value or 0) for name, value in self.mapped(record).items())
+
+    def reconcile(self, row_ids: list[list[Any]], now: int) -> None:
+        """Make the side table say what rows say."""
+        self.lane_table.gather()
+        self._unattended = True
+        try:
+            for row_id in row_ids:
+                self._reconcile(row_id, now)
+        finally:
+            self._unattended = False
+            self.lane_table.catch_up(now)
+
+    def _reconcile(self, row_id: list[Any], now: int) -> None:
+        task_id: TaskId = row_id[0] if len(row_id) == 1 else tuple(row_id)
+        record = super().record(self.database.row(self.sql["find"], (self._side_id(row_id),)))
+        row = self.database.row(self._own["read"], row_id)
+        values = None if row is None else dict(zip(self.fields, row, strict=True))
+        if values is None or values["status"] not in edits.STATES:
+            if record is not None:
+                self._forget_task(record._replace(id=task_id), now)
+            return
+        if record is None:
+            new = self._fresh(task_id, values, now)
+            self.counters.move(None, new.state)
+            super().insert(new, now)
+        else:
+            record = record._replace(id=task_id)
+            if not self._differs(record, values):
+                return
+            new = edits.edited(self.config, record, self.letter(record), values, now)
+            self.counters.move(record.state, new.state)
+            super().update(record, new, now)
+        if self._differs(new, values):
+            self._write_row(new)
+
+    def _forget_task(self, record: Record, now: int) -> None:
+        self.counters.move(record.state, None)
+        super().remove(record, now)
+
+    def _remove_orphan(self, record: Record) -> None:
+        """REPLACE INTO removes rows without a word to triggers."""
+        if not self.database.connection.readonly("main"):
+            self._forget_task(record, self.tx.now())
+
+    def drop(self) -> None:
+        """Un-adopt: the user's table stays as it is."""
+        for name in TRIGGERS:
+            self.database.execute(self._own[f"drop_{name}"])
+        super().drop()
+
+    # -- time, and tables that are gone ------------------------------------------------------------
+
+    def settle(self, until: int) -> None:
+        if not self.broken:
+            super().settle(until)
+
+    def _settle_step(self, record: Record, what: Due) -> Record | None:
+        self._unattended = True
+        try:
+            return super()._settle_step(record, what)
+        finally:
+            self._unattended = False
+
+    def taken(self, session: int | None = None) -> list[Record]:
+        if session is None:
+            self.check()
+        return [] if self.broken else super().taken(session)
+
+    def find(self, task_id: TaskId) -> Record | None:
+        self.check()
+        return super().find(task_id)
+
+    def find_key(self, key: str) -> Record | None:
+        self.check()
+        return super().find_key(key)
+
+    def find_put_id(self, put_id: str) -> Record | None:
+        self.check()
+        return super().find_put_id(put_id)
+
+    def candidate(self, lane: str | None, now: int) -> Record | None:
+        self.check()
+        while True:
+            ready = self.counters.rows(State.READY)
+            record = super().candidate(lane, now)
+            if record is not None or self.counters.rows(State.READY) == ready:
+                return record  # else an orphan was removed: there may be another task
+
+    def buried(self, limit: int | None) -> list[Record]:
+        self.check()
+        return super().buried(limit)
+
+    def exhausted(self) -> list[Record]:
+        self.check()
+        return super().exhausted()
+
+    def page(self, state: State | None, limit: int, after: TaskId | None) -> list[Record]:
+        self.check()
+        return super().page(state, limit, after)

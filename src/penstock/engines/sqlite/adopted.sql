@@ -3,6 +3,10 @@
 -- name: quote
 SELECT printf('"%w"', ?);
 
+-- name: id
+-- A composite key as the side table has it.
+SELECT json_array({key_marks});
+
 -- name: find_table
 SELECT name, type, strict FROM pragma_table_list WHERE schema = 'main' AND name = ? COLLATE NOCASE;
 

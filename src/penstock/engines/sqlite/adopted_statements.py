@@ -62,6 +62,7 @@ def adopted_sql(number: int, config: TubeConfig, quote: Quote) -> dict[str, str]
         "number": number,
         "columns": ", ".join(quote(column) for column in fields.values()),
         "keys": ", ".join(keys),
+        "key_marks": ", ".join("?" * len(keys)),
         "first_key": keys[0],
         "match": " AND ".join(f"{key} IS ?" for key in keys),
         "match_named": " AND ".join(f"{key} IS :k{i}" for i, key in enumerate(keys)),

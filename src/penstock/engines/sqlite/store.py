@@ -177,6 +177,7 @@ class SqliteStore(Store):
                 self._main.require("FULL")
                 tx.begin()
                 yield OwnTransactor(self, tx)
+                tx.take_edits()
                 tx.commit()
             except apsw.Error as error:
                 self._roll_back()

@@ -96,7 +96,10 @@ SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 SELECT * FROM events WHERE seq > ? AND tube = ? ORDER BY seq LIMIT ?;
 
 -- name: pending_edits
-SELECT seq, tube, row_id FROM edits ORDER BY seq LIMIT 1000;
+SELECT seq, tube, row_id FROM edits WHERE seq <= ? ORDER BY seq LIMIT 10000;
+
+-- name: last_edit
+SELECT max(seq) FROM edits;
 
 -- name: delete_edits
 DELETE FROM edits WHERE seq <= ?;

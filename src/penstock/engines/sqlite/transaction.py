@@ -225,23 +225,56 @@ class SqliteTransaction(Transaction):
         self._registered()
 
     def adopt(self, config: TubeConfig, now: int) -> None:
+        assert config.adopted is not None
+        for tube in self._adopted().values():
+            if tube.table == config.adopted["table"]:
+                raise UsageError(f"table {tube.table!r} is adopted already, by tube {tube.config.name!r}")
+        self.main.execute("SAVEPOINT adopt")
         number = self.main.value(SQL["insert_tube"], (config.name, json.dumps(config.to_json())))
         self.main.execute(SQL["insert_head"], (number, Counters.zero().pack()))
-        tube = AdoptedTube(self, self.main, number, config)
+        try:
+            tube = AdoptedTube(self, self.main, number, config)
+            tube.install(now)
+        except BaseException:
+            self.dirty.pop(number, None)
+            self.main.execute("ROLLBACK TO adopt")
+            raise
+        finally:
+            self.main.execute("RELEASE adopt")
         self._tubes[config.name] = tube
-        tube.install(now)
         self._registered()
+
+    def _adopted(self) -> dict[int, AdoptedTube]:
+        return {tube.number: tube for tube in self._tubes.values() if isinstance(tube, AdoptedTube)}
 
     def take_edits(self) -> None:
         """Take rows of adopted tables into account that somebody has changed by hand."""
-        while rows := self.main.rows(SQL["pending_edits"]):
-            tubes = {tube.number: tube for tube in self._tubes.values()}
-            for _, number, row_id in rows:
-                tube = tubes.get(number)
-                if isinstance(tube, AdoptedTube):
-                    tube.reconcile(json.loads(row_id), self.now())
-                    self.touched.add(tube.config.name)
+        tubes = self._adopted()
+        if not tubes:
+            return
+        for tube in tubes.values():
+            tube.look()
+        # What a trigger of the user's does about our own writes waits for the next time, lest this never ends.
+        last = self.main.value(SQL["last_edit"])
+        if last is None or self.main.connection.readonly("main"):
+            return
+        while rows := self.main.rows(SQL["pending_edits"], (last,)):
+            for number, edited in tubes.items():
+                row_ids = [json.loads(row_id) for _, tube, row_id in rows if tube == number]
+                if row_ids and not edited.broken:
+                    edited.reconcile(row_ids, self.now())
+                    self.touched.add(edited.config.name)
             self.main.execute(SQL["delete_edits"], (rows[-1][0],))
+
+    unattended = False
+    """True while a session ends: nobody is there to be told what an adopted table refuses."""
+
+    def end_session(self, holder: Holder, at: int) -> int:
+        self.unattended = True
+        try:
+            return super().end_session(holder, at)
+        finally:
+            self.unattended = False
 
     now: Callable[[], int]
     """The store's clock, set by the store."""

@@ -31,9 +31,10 @@ def kick(tx: Transaction, op: ops.Kick, now: int) -> int:
     check_ttl(tube.config, op.ttl)
     tube.settle(now)
     records = tube.buried(op.n)
-    for record in records:
-        record = with_update(tube, record, op.update)
-        tube.save([rules.revive(record, now, resolve(op.delay, now), op.ttl)])
+    with tube.whole():
+        for record in records:
+            record = with_update(tube, record, op.update)
+            tube.save([rules.revive(record, now, resolve(op.delay, now), op.ttl)])
     return len(records)
 
 
@@ -57,8 +58,9 @@ def release_all(tx: Transaction, op: ops.ReleaseAll, now: int) -> int:
     tube = tx.tube(op.tube)
     tube.settle(now)
     records = sorted(tube.taken(), key=lambda record: record.seq)
-    for record in records:
-        tube.save(rules.release(tube.config, record, now))
+    with tube.whole():
+        for record in records:
+            tube.save(rules.release(tube.config, record, now))
     return len(records)
 
 
@@ -123,11 +125,12 @@ def add_retries(tx: Transaction, op: ops.AddRetries, now: int) -> int:
     tube = tx.tube(op.tube)
     tube.settle(now)
     number = 0
-    for record in tube.exhausted():
-        if record.state == State.DONE and record.key is not None and tube.find_key(record.key) is not None:
-            continue
-        tube.save([rules.add_retries(record, now, op.n)])
-        number += 1
+    with tube.whole():
+        for record in tube.exhausted():
+            if record.state == State.DONE and record.key is not None and tube.find_key(record.key) is not None:
+                continue
+            tube.save([rules.add_retries(record, now, op.n)])
+            number += 1
     return number
 
 
