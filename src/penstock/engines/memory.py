@@ -52,6 +52,8 @@ class Lane:
 
 
 class MemoryTube(TubeStore):
+    tx: MemoryTransaction
+
     def __init__(self, tx: MemoryTransaction, config: TubeConfig) -> None:
         self.tx = tx
         self.config = config
@@ -83,10 +85,8 @@ class MemoryTube(TubeStore):
         return self._seq
 
     def next_token(self) -> int:
-        tx = self.tx
-        assert isinstance(tx, MemoryTransaction)
-        tx.token += 1
-        return tx.token
+        self.tx.token += 1
+        return self.tx.token
 
     def find(self, task_id: TaskId) -> Record | None:
         seq = self._ids.get(task_id)
@@ -147,9 +147,7 @@ class MemoryTube(TubeStore):
             self._places.pop(seq, None)
 
     def record_history(self, row: HistoryRow) -> None:
-        tx = self.tx
-        assert isinstance(tx, MemoryTransaction)
-        tx.events.append(row._replace(seq=len(tx.events) + 1))
+        self.tx.events.append(row._replace(seq=len(self.tx.events) + 1))
 
     def truncate(self) -> int:
         number = len(self._records)

@@ -66,6 +66,7 @@ class SqliteStore(Store):
                     and not self._main.value("SELECT clean FROM store")
                 ):
                     self._main.check_integrity()
+                    self._check_temporary()
                 self._main.migrate("migrations")
                 self._tx = self._transaction(self._main)
                 if alone:
@@ -84,19 +85,27 @@ class SqliteStore(Store):
 
     def _begin_run(self) -> None:
         """Nobody has the store open: a run begins. Fully synced, whatever the durability. [rules 4, 13]"""
-        for suffix in ("-temporary", "-temporary-wal", "-temporary-shm"):
-            with suppress(FileNotFoundError):
-                self._place.beside(suffix).unlink()
         tx = self._tx
         tx.begin()
         epoch, token, _, _ = self._main.rows(SQL["load_store"])[0]
         epoch = next_epoch(max(epoch, token >> 32))
         self._main.execute(SQL["begin_run"], (epoch, epoch << 32))
         self._main.execute(SQL["clear_token_blocks"])
-        for name in tx.tube_names():
-            tx.recreate_temporary(name)
+        tx.renew_temporary(self.clock.now())
         tx.begin_run(self.clock.now())
         tx.commit()
+
+    def _check_temporary(self) -> None:
+        """A file that is never synced may not survive a power cut; what it held is over anyway."""
+        path = self._place.beside("-temporary")
+        try:
+            if path.exists():
+                database = Database(path, "OFF")
+                database.check_integrity()
+                database.close()
+        except (EngineUnavailable, UsageError):
+            for suffix in ("-temporary", "-temporary-wal", "-temporary-shm"):
+                self._place.beside(suffix).unlink(missing_ok=True)
 
     def _open_temporary(self) -> Database:
         database = Database(self._place.beside("-temporary"), "OFF")

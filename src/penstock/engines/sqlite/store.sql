@@ -36,6 +36,9 @@ DELETE FROM tubes WHERE number = ?;
 -- name: insert_head
 INSERT INTO heads (tube, counters) VALUES (?, ?);
 
+-- name: find_head
+SELECT 1 FROM heads WHERE tube = ?;
+
 -- name: load_head
 SELECT seq, turn, token, token_end, next_due, lane_rows, mixed_pri, counters FROM heads WHERE tube = ?;
 

@@ -111,13 +111,18 @@ class SqliteTransaction(Transaction):
             self._temporary.disown()
         self.main.disown()
 
-    def recreate_temporary(self, name: str) -> None:
-        """A run begins: the file of temporary tubes is new, so their tables are made again."""
-        tube = self._tubes[name]
-        if tube.config.temporary:
+    def renew_temporary(self, now: int) -> None:
+        """A run begins: make the tables of temporary tubes again if their file was lost."""
+        for tube in self._tubes.values():
+            if not tube.config.temporary:
+                continue
             if not self._temporary_begun:
                 self._begin_temporary()
-            self.create_tables(tube.database, tube.number, tube.config)
+                tube.database.execute(SQL["clear_token_blocks"])
+            if tube.database.value(SQL["find_head"], (tube.number,)) is None:
+                self.create_tables(tube.database, tube.number, tube.config)
+                # Ids are never given twice, and the last one is lost: go on from where no count can have come.
+                tube.head.seq = now
 
     def next_due(self) -> int | None:
         """The earliest bound among the tubes that this transaction touched."""

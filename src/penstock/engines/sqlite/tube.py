@@ -28,6 +28,8 @@ _SHARED = named("store.sql")
 
 
 class SqliteTube(TubeStore):
+    tx: SqliteTransaction
+
     def __init__(
         self, tx: SqliteTransaction, database: Database, number: int, config: TubeConfig, keys: Keys = NO_KEYS
     ) -> None:
@@ -47,8 +49,7 @@ class SqliteTube(TubeStore):
         """This tube's small row, loaded on first use and written back at the end of the transaction."""
         if self._head is None:
             self._head = Head(self.database, self.number)
-        tx = self.tx
-        tx.dirty[self.number] = self  # type: ignore[attr-defined]
+        self.tx.dirty[self.number] = self
         return self._head
 
     def forget(self) -> None:
@@ -83,8 +84,7 @@ class SqliteTube(TubeStore):
         """Reserve tokens; answers the one before the first. Blocks of one tube never meet another's."""
         head = self.head
         if head.token + number > head.token_end:
-            tx = self.tx
-            head.token, head.token_end = tx.token_block(number)  # type: ignore[attr-defined]
+            head.token, head.token_end = self.tx.token_block(number)
         first = head.token
         head.token += number
         return first
@@ -170,7 +170,7 @@ class SqliteTube(TubeStore):
 
     def record_history(self, row: HistoryRow) -> None:
         task_id = json.dumps(row.task_id) if isinstance(row.task_id, tuple) else row.task_id
-        self.database.execute(_SHARED["insert_event"], (*row[1:3], task_id, *row[4:]))
+        self.tx.main.execute(_SHARED["insert_event"], (*row[1:3], task_id, *row[4:]))
 
     def truncate(self) -> int:
         head = self.head

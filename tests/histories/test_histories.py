@@ -1,0 +1,290 @@
+"""Random histories: the SQLite engine must answer like the memory engine, stored tasks included."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support.engines import ENGINES
+from tests.support.invariants import check, dump
+
+import penstock
+from penstock.testing import ManualClock, lose, new_run
+
+_runs = itertools.count()
+SESSIONS = 3
+SESSION_TTL = 20
+LANES = st.sampled_from([None, None, "a", "b", "c"])
+TASKS = st.integers(min_value=0, max_value=30)
+SECONDS = st.sampled_from([0, 0.5, 1, 2, 5, 10, 30])
+KINDS: dict[str, dict[str, Any]] = {
+    "fifo": {"kind": "fifo", "max_attempts": 3},
+    "timed": {"kind": "fifottl", "retry": [1, 5], "max_attempts": 3, "ttl": 60, "history": True},
+    "full": {"kind": "limfifottl", "capacity": 5, "keep": 7},
+    "utube": {"kind": "utube", "keep": True},
+    "utubettl": {"kind": "utubettl", "ttr": 8, "max_attempts": 2},
+    "turns": {"kind": "standard", "ttr": 10, "keep_failed": 5},
+    "pair": {"kind": "standard", "lane_concurrency": 2, "lane_pick": "order", "concurrency": 4},
+    "strict": {"kind": "utubettl", "lane_order": "strict", "retry": 3, "max_attempts": 4},
+    "rated": {"kind": "standard", "lane_rate": 0.5, "lane_burst": 2, "lane_concurrency": 3},
+    "soon": {"kind": "fifottl", "temporary": True, "ttr": 3},
+}
+TUBES = st.sampled_from(sorted(KINDS))
+
+
+class Side:
+    """One engine with its own clock; told the same things as the other."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.clock = ManualClock()
+        self.events: list[tuple[Any, ...]] = []
+        self.queues: list[Any] = []
+        self.held: dict[tuple[str, int], Any] = {}
+        self.open()
+        for name, options in KINDS.items():
+            self.queues[0].create_tube(name, **options)
+        self.listen()
+
+    def open(self) -> None:
+        self.queues = [
+            penstock.connect(self.url, clock=self.clock, session_ttl=SESSION_TTL, durability="relaxed")
+            for _ in range(SESSIONS)
+        ]
+
+    def listen(self) -> None:
+        for name in ("timed", "turns", "strict"):
+            self.queues[0].tube(name).on_task_change(
+                lambda task, event, name=name: self.events.append((name, task.id, event, str(task.state), task.attempt))
+            )
+
+    def tube(self, name: str, session: int = 0) -> Any:
+        return self.queues[session].tube(name)
+
+    def answer(self, call: Any) -> Any:
+        """What a call answers, as a plain value."""
+        try:
+            return plain(call(self))
+        except penstock.PenstockError as error:
+            extra = getattr(error, "now", getattr(error, "outcome", None))
+            return (type(error).__name__, extra)
+
+    def close(self) -> None:
+        for queue in self.queues:
+            queue.close()
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, penstock.Task):
+        record = value._record._replace(token=None, session=None)
+        return (value.outcome, *(str(v) if isinstance(v, str) else v for v in record))
+    if isinstance(value, penstock.PenstockError):
+        return type(value).__name__
+    return value
+
+
+class Histories(RuleBasedStateMachine):
+    """The same ops, clock steps, lost sessions and restarts for both engines."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="penstock-history"))
+        memory, other = ENGINES[0], ENGINES[1]
+        self.sides = [Side(memory.url(self.folder)), Side(other.url(self.folder))]
+
+    def teardown(self) -> None:
+        if hasattr(self, "sides"):
+            for side in self.sides:
+                side.close()
+            shutil.rmtree(self.folder)
+
+    def both(self, call: Any) -> Any:
+        first, second = (side.answer(call) for side in self.sides)
+        assert first == second, f"memory answers {first!r}, sqlite {second!r}"
+        return first
+
+    # -- putting and taking ------------------------------------------------------------------------
+
+    @rule(tube=TUBES, lane=LANES, pri=st.sampled_from([None, None, -1, 1]), delay=st.sampled_from([None, None, 0, 2]),
+          ttl=st.sampled_from([None, None, 0, 3]), key=st.sampled_from([None, None, None, "k"]),
+          conflict=st.sampled_from(["error", "ignore", "replace", "restart"]))  # fmt: skip
+    def put(self, tube: str, **given: Any) -> None:
+        on_conflict = given.pop("conflict")
+        options = fitting(tube, given)
+        self.both(lambda side: side.tube(tube).put({"n": 1}, on_conflict=on_conflict, **options))
+
+    @rule(tube=TUBES, lanes=st.lists(LANES, max_size=6))
+    def put_many(self, tube: str, lanes: list[str | None]) -> None:
+        entries = [penstock.Entry(i, **fitting(tube, {"lane": lane})) for i, lane in enumerate(lanes)]
+        self.both(lambda side: side.tube(tube).put_many(entries, errors="return"))
+
+    @rule(tube=TUBES, wrong=st.sampled_from([{"capacity": 1}, {"pri": 1}, {"ttr": 1}, {"lane": "a"}, {"put_id": "p"}]))
+    def put_oddly(self, tube: str, wrong: dict[str, Any]) -> None:
+        self.both(lambda side: side.tube(tube).put(None, **{k: v for k, v in wrong.items() if k != "capacity"}))
+
+    @rule(tube=TUBES, session=st.integers(0, SESSIONS - 1), n=st.integers(1, 4), lane=LANES,
+          ttr=st.sampled_from([None, None, 4]))  # fmt: skip
+    def take(self, tube: str, session: int, n: int, **given: Any) -> None:
+        options = fitting(tube, given)
+
+        def call(side: Side) -> Any:
+            tasks = side.tube(tube, session).take_many(n, **options)
+            side.held.update({(tube, task.id): task for task in tasks})
+            return tasks
+
+        self.both(call)
+
+    # -- ending leases -----------------------------------------------------------------------------
+
+    def end(self, tube: str, number: int, verb: str, *args: Any, **options: Any) -> None:
+        """By the task object if one was ever taken (perhaps long ago), else by id."""
+
+        def call(side: Side) -> Any:
+            task = side.held.get((tube, number))
+            if task is None:
+                return getattr(side.tube(tube), verb)(number, *args, **options)
+            return getattr(task, verb)(*args, **options)
+
+        self.both(call)
+
+    @rule(tube=TUBES, number=TASKS, keep=st.sampled_from([None, None, True, 3]))
+    def ack(self, tube: str, number: int, keep: Any) -> None:
+        self.end(tube, number, "ack", result=[number], keep=keep)
+
+    @rule(tube=TUBES)
+    def ack_many(self, tube: str) -> None:
+        def call(side: Side) -> Any:
+            tasks = [task for (name, _), task in side.held.items() if name == tube and task._ended is None]
+            return side.tube(tube).ack_many(tasks, errors="return")
+
+        self.both(call)
+
+    @rule(tube=TUBES, number=TASKS, delay=st.sampled_from([None, 2]), pri=st.sampled_from([None, -2]),
+          ttl=st.sampled_from([None, 6]), refund=st.booleans())  # fmt: skip
+    def release(self, tube: str, number: int, refund: bool, **given: Any) -> None:
+        self.end(tube, number, "release", refund=refund, **fitting(tube, given))
+
+    @rule(tube=TUBES, number=TASKS, abort=st.booleans(), delay=st.sampled_from([None, None, 4]))
+    def fail(self, tube: str, number: int, abort: bool, **given: Any) -> None:
+        self.end(tube, number, "fail", "boom", abort=abort, **fitting(tube, given))
+
+    @rule(tube=TUBES, number=TASKS)
+    def bury(self, tube: str, number: int) -> None:
+        self.end(tube, number, "bury", "bad")
+
+    @rule(tube=TUBES, number=TASKS, seconds=SECONDS)
+    def touch(self, tube: str, number: int, seconds: float) -> None:
+        self.end(tube, number, "touch", seconds)
+
+    # -- moving by hand ----------------------------------------------------------------------------
+
+    @rule(tube=TUBES, number=TASKS, verb=st.sampled_from(["peek", "delete", "dig", "snatch", "restart", "cancel"]),
+          delay=st.sampled_from([None, None, 3]))  # fmt: skip
+    def by_id(self, tube: str, number: int, verb: str, **given: Any) -> None:
+        options = fitting(tube, given) if verb in ("dig", "snatch", "restart") else {}
+        self.both(lambda side: getattr(side.tube(tube), verb)(number, **options))
+
+    @rule(tube=TUBES, number=TASKS, state=st.sampled_from(["ready", "buried", "done", "delayed"]))
+    def switch(self, tube: str, number: int, state: str) -> None:
+        options = {"delay": 2} if state == "delayed" else {}
+        self.both(lambda side: side.tube(tube).switch(number, state, **options))
+
+    @rule(tube=TUBES, verb=st.sampled_from(["kick", "plow", "add_retries"]), n=st.integers(1, 3))
+    def revive(self, tube: str, verb: str, n: int) -> None:
+        self.both(lambda side: getattr(side.tube(tube), verb)(n))
+
+    @rule(tube=TUBES, verb=st.sampled_from(["release_all", "pause", "resume", "truncate"]))
+    def whole_tube(self, tube: str, verb: str) -> None:
+        self.both(lambda side: getattr(side.tube(tube), verb)())
+
+    @rule(tube=TUBES, lane=st.sampled_from(["a", "b"]), options=st.sampled_from(
+        [{"concurrency": 1}, {"concurrency": 3}, {"concurrency": None}, {"paused": True}, {"paused": False},
+         {"rate": 1, "burst": 2}, {"rate": None, "burst": None}]))  # fmt: skip
+    def configure_lane(self, tube: str, lane: str, options: dict[str, Any]) -> None:
+        self.both(lambda side: side.tube(tube).lane(lane).configure(**options))
+
+    @rule(tube=st.sampled_from(["utube", "turns", "pair", "strict", "rated"]), options=st.sampled_from(
+        [{"lane_concurrency": 1}, {"lane_concurrency": 2}, {"lane_concurrency": None}, {"lane_order": "strict"},
+         {"lane_order": "skip"}, {"lane_rate": 1.0}, {"lane_rate": None}]))  # fmt: skip
+    def alter(self, tube: str, options: dict[str, Any]) -> None:
+        self.both(lambda side: side.tube(tube).alter(**options))
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @rule(tube=TUBES, state=st.sampled_from([None, "ready", "buried", "done"]), after=st.sampled_from([None, 2]))
+    def tasks(self, tube: str, state: str | None, after: int | None) -> None:
+        self.both(lambda side: side.tube(tube).tasks(state, limit=5, after=after))
+
+    @rule(tube=TUBES)
+    def lanes(self, tube: str) -> None:
+        self.both(lambda side: [tuple(lane) for lane in side.tube(tube).lanes()])
+
+    # -- time, sessions, restarts ------------------------------------------------------------------
+
+    @rule(seconds=SECONDS)
+    def advance(self, seconds: float) -> None:
+        for side in self.sides:
+            side.clock.advance(seconds)
+
+    @rule(session=st.integers(1, SESSIONS - 1))
+    def close_session(self, session: int) -> None:
+        for side in self.sides:
+            side.queues[session].close()
+            side.queues[session] = penstock.connect(
+                side.url, clock=side.clock, session_ttl=SESSION_TTL, durability="relaxed"
+            )
+
+    @rule(session=st.integers(1, SESSIONS - 1))
+    def lose_session(self, session: int) -> None:
+        for side in self.sides:
+            lose(side.queues[session])
+            side.queues[session] = penstock.connect(
+                side.url, clock=side.clock, session_ttl=SESSION_TTL, durability="relaxed"
+            )
+
+    @rule()
+    def restart(self) -> None:
+        for side in self.sides:
+            new_run(side.url)
+            side.open()
+            side.listen()
+            side.held.clear()
+
+    # -- what must hold ----------------------------------------------------------------------------
+
+    @precondition(lambda self: hasattr(self, "sides"))
+    @invariant()
+    def alike(self) -> None:
+        memory, sqlite = self.sides
+        for side in self.sides:
+            check(side.url)
+        assert dump(memory.url) == dump(sqlite.url)
+        assert memory.events == sqlite.events
+
+
+NEEDS = {"lane": "lanes", "pri": "pri", "ttl": "ttl", "ttr": "ttr", "delay": "delay"}
+
+
+def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that the tube has features for."""
+    features = penstock.model.tube.KINDS[KINDS[tube]["kind"]].features
+    return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=int(os.environ.get("HISTORIES", "60")),
+    stateful_step_count=40,
+    deadline=None,
+    report_multiple_bugs=False,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
+)
