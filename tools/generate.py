@@ -2,6 +2,7 @@
 
 src/penstock/aio.py        the awaiting facade, from src/penstock/queue.py
 docs/states.md             the state diagram and tables, from src/penstock/model/state.py
+docs/conformance.md        which behaviours have a test, from tests/conformance.txt and the tests
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import conformance
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"
@@ -120,7 +123,11 @@ def generated_states() -> str:
 def main() -> int:
     check = "--check" in sys.argv
     stale = 0
-    for path, make in ((PACKAGE / "aio.py", generated_aio), (ROOT / "docs" / "states.md", generated_states)):
+    for path, make in (
+        (PACKAGE / "aio.py", generated_aio),
+        (ROOT / "docs" / "states.md", generated_states),
+        (ROOT / "docs" / "conformance.md", conformance.page),
+    ):
         text = make()
         if path.exists() and path.read_text() == text:
             continue
