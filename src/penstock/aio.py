@@ -13,7 +13,7 @@ from penstock.calls import DelayArgument
 from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine
 from penstock.engines.line import Producer, Taker, Watcher
 from penstock.history import HistoryEvent
-from penstock.model import duration, ops, tube
+from penstock.model import duration, ops, rules, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
 from penstock.model.errors import LeaseLost, PenstockError, TaskFailed, TaskNotFound, UsageError, WaitTimeout
@@ -21,7 +21,7 @@ from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.session import Session, new_session, parse_uuid
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
-from penstock.model.task import OnConflict, Placed, Record, TaskId
+from penstock.model.task import Gone, OnConflict, Placed, Record, TaskId
 from penstock.model.tube import Features, Kind, TubeConfig
 from penstock.view import TaskView
 
@@ -205,10 +205,12 @@ class AsyncTube:
 
     @property
     def name(self) -> str:
+        """What create_tube called it."""
         return self._config.name
 
     @property
     def kind(self) -> str:
+        """The kind it was created with, which fixed its features."""
         return self._config.kind
 
     @property
@@ -319,8 +321,8 @@ class AsyncTube:
 
         With drain=True the answer is None as soon as nothing is ready, delayed or taken any more.
         """
-        tasks = await self.take_many(1, timeout, ttr=ttr, lane=lane, drain=drain)
-        return tasks[0] if tasks else None
+        records = await self._take(1, timeout, ttr, lane, drain)
+        return AsyncTask(self, records[0], None, True) if records else None
 
     async def take_many(
         self,
@@ -332,13 +334,19 @@ class AsyncTube:
         drain: bool = False,
     ) -> list[AsyncTask]:
         """Up to n tasks: waits for the first and takes what is there."""
-        op = calls.take(self.name, n, self._session, ttr, lane, drain)
+        records = await self._take(n, timeout, ttr, lane, drain)
+        return [AsyncTask(self, record, None, True) for record in records or ()]
+
+    async def _take(
+        self, n: int, timeout: Seconds | None, ttr: Seconds | None, lane: str | None, drain: bool
+    ) -> list[Record] | None:
+        op = calls.take(self._config.name, n, self._queue._session, ttr, lane, drain)
         records = await self._engine.execute(op)
         if records == [] and timeout != 0:
             wait = duration.timeout(timeout)
             if wait != 0:
-                records = await self._wait_for_task(op, wait)
-        return [AsyncTask(self, record, held=True) for record in records or ()]
+                return await self._wait_for_task(op, wait)
+        return records
 
     async def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:
         taker = Taker(op, None if wait is None else calls.wait_until(self._engine.clock.now(), wait))
@@ -363,7 +371,7 @@ class AsyncTube:
         update: Mapping[str, Any] | None = None,
     ) -> AsyncTask:
         """Finish a task this session holds."""
-        return AsyncTask(self, await self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update))
+        return AsyncTask(self, await self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None))
 
     async def _ack(
         self,
@@ -372,11 +380,16 @@ class AsyncTube:
         keep: bool | Seconds | None,
         transaction: object,
         update: Mapping[str, Any] | None,
+        held: Record | None,
     ) -> Record:
         item = calls.finish(lease, result, keep, update)
-        answer = (await self._queue._run(ops.Ack(self.name, (item,), self._session), transaction))[0]
+        op = ops.Ack(self._config.name, (item,), self._queue._session)
+        answer = (await self._queue._run(op, transaction))[0]
         if isinstance(answer, PenstockError):
             raise answer
+        if isinstance(answer, Gone):
+            assert held is not None
+            answer = rules.acked(held, answer.at, item.result)
         return self._finished(answer)
 
     async def ack_many(
@@ -397,9 +410,11 @@ class AsyncTube:
             if isinstance(answer, PenstockError):
                 results.append(view if view is not None and view._ended == "ack" else answer)
             elif view is None:
+                assert not isinstance(answer, Gone)
                 results.append(AsyncTask(self, self._finished(answer)))
             else:
-                results.append(view._end("ack", self._finished(answer)))
+                record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
+                results.append(view._end("ack", self._finished(record)))
         return calls.batch(results, errors, "ack_many")
 
     def _finished(self, record: Record) -> Record:
@@ -679,7 +694,8 @@ class AsyncTask(TaskView):
         """The work is done. `result` is readable while the task is kept."""
         if self._was("ack"):
             return self
-        return self._end("ack", await self._tube._ack(self._lease(), result, keep, transaction, update))
+        record = await self._tube._ack(self._lease(), result, keep, transaction, update, self._record)
+        return self._end("ack", record)
 
     async def release(
         self,

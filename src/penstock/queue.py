@@ -14,7 +14,7 @@ from penstock.engines import Engine, open_engine
 from penstock.engines.line import Producer, Taker, Watcher
 from penstock.engines.store import Transactor
 from penstock.history import HistoryEvent
-from penstock.model import duration, ops, tube
+from penstock.model import duration, ops, rules, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
 from penstock.model.errors import LeaseLost, PenstockError, TaskFailed, TaskNotFound, UsageError, WaitTimeout
@@ -22,7 +22,7 @@ from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.session import Session, new_session, parse_uuid
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
-from penstock.model.task import OnConflict, Placed, Record, TaskId
+from penstock.model.task import Gone, OnConflict, Placed, Record, TaskId
 from penstock.model.tube import Features, Kind, TubeConfig
 from penstock.view import TaskView
 
@@ -160,6 +160,16 @@ class Queue:
 
         `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
         "Adopt a table". Dropping the tube leaves the table and its data as they are.
+
+        >>> import apsw, penstock, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> shop = apsw.Connection(f"{folder.name}/shop.db")
+        >>> made = shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT, item TEXT)")
+        >>> made = shop.execute("INSERT INTO orders VALUES (1, 'R', 'tea')")
+        >>> with penstock.connect(f"{folder.name}/shop.db") as q:
+        ...     q.adopt("orders", table="orders", fields={"status": "status"}).take().data
+        {'item': 'tea'}
+        >>> shop.close(); folder.cleanup()
         """
         config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
         found = self._engine.execute(ops.AdoptTable(config))
@@ -286,10 +296,12 @@ class Tube:
 
     @property
     def name(self) -> str:
+        """What create_tube called it."""
         return self._config.name
 
     @property
     def kind(self) -> str:
+        """The kind it was created with, which fixed its features."""
         return self._config.kind
 
     @property
@@ -418,8 +430,8 @@ class Tube:
         ...     task.data
         'sweep'
         """
-        tasks = self.take_many(1, timeout, ttr=ttr, lane=lane, drain=drain)
-        return tasks[0] if tasks else None
+        records = self._take(1, timeout, ttr, lane, drain)
+        return Task(self, records[0], None, True) if records else None
 
     def take_many(
         self,
@@ -438,13 +450,19 @@ class Tube:
         >>> [task.data for task in jobs.take_many(2)]
         [1, 2]
         """
-        op = calls.take(self.name, n, self._session, ttr, lane, drain)
+        records = self._take(n, timeout, ttr, lane, drain)
+        return [Task(self, record, None, True) for record in records or ()]
+
+    def _take(
+        self, n: int, timeout: Seconds | None, ttr: Seconds | None, lane: str | None, drain: bool
+    ) -> list[Record] | None:
+        op = calls.take(self._config.name, n, self._queue._session, ttr, lane, drain)
         records = self._engine.execute(op)
         if records == [] and timeout != 0:
             wait = duration.timeout(timeout)
             if wait != 0:
-                records = self._wait_for_task(op, wait)
-        return [Task(self, record, held=True) for record in records or ()]
+                return self._wait_for_task(op, wait)
+        return records
 
     def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:
         taker = Taker(op, None if wait is None else calls.wait_until(self._engine.clock.now(), wait))
@@ -474,7 +492,7 @@ class Tube:
         >>> jobs.ack(jobs.take().id).state
         <State.DONE: 'done'>
         """
-        return Task(self, self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update))
+        return Task(self, self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None))
 
     def _ack(
         self,
@@ -483,11 +501,16 @@ class Tube:
         keep: bool | Seconds | None,
         transaction: object,
         update: Mapping[str, Any] | None,
+        held: Record | None,
     ) -> Record:
         item = calls.finish(lease, result, keep, update)
-        answer = (self._queue._run(ops.Ack(self.name, (item,), self._session), transaction))[0]
+        op = ops.Ack(self._config.name, (item,), self._queue._session)
+        answer = (self._queue._run(op, transaction))[0]
         if isinstance(answer, PenstockError):
             raise answer
+        if isinstance(answer, Gone):
+            assert held is not None
+            answer = rules.acked(held, answer.at, item.result)
         return self._finished(answer)
 
     def ack_many(
@@ -515,9 +538,11 @@ class Tube:
             if isinstance(answer, PenstockError):
                 results.append(view if view is not None and view._ended == "ack" else answer)
             elif view is None:
+                assert not isinstance(answer, Gone)
                 results.append(Task(self, self._finished(answer)))
             else:
-                results.append(view._end("ack", self._finished(answer)))
+                record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
+                results.append(view._end("ack", self._finished(record)))
         return calls.batch(results, errors, "ack_many")
 
     def _finished(self, record: Record) -> Record:
@@ -957,10 +982,18 @@ class Task(TaskView):
         transaction: object = None,
         update: Mapping[str, Any] | None = None,
     ) -> Task:
-        """The work is done. `result` is readable while the task is kept."""
+        """The work is done. `result` is readable while the task is kept.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.take().ack(result=2, keep=60).result
+        2
+        """
         if self._was("ack"):
             return self
-        return self._end("ack", self._tube._ack(self._lease(), result, keep, transaction, update))
+        record = self._tube._ack(self._lease(), result, keep, transaction, update, self._record)
+        return self._end("ack", record)
 
     def release(
         self,
@@ -971,14 +1004,28 @@ class Task(TaskView):
         refund: bool = False,
         update: Mapping[str, Any] | None = None,
     ) -> Task:
-        """Give it back; refund=True takes the attempt back too."""
+        """Give it back; refund=True takes the attempt back too.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.take().release(refund=True).attempt
+        0
+        """
         if self._was("release"):
             return self
         record = self._tube._release(self._lease(), delay, pri, ttl, data, refund, update)
         return self._end("release", record)
 
     def bury(self, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None) -> Task:
-        """Set it aside for a person to look at."""
+        """Set it aside for a person to look at.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.take().bury("what is this?").error
+        'what is this?'
+        """
         if self._was("bury"):
             return self
         return self._end("bury", self._tube._bury(self._lease(), error, update))
@@ -989,13 +1036,27 @@ class Task(TaskView):
         delay: DelayArgument | None = None,
         abort: bool | str = False,
     ) -> Task:
-        """The attempt failed; abort=True buries without another try."""
+        """The attempt failed; abort=True buries without another try.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.take().fail("no such page", abort=True).reason
+        <Reason.ABORTED: 'aborted'>
+        """
         if self._was("fail"):
             return self
         return self._end("fail", self._tube._fail(self._lease(), error, delay, abort, self))
 
     def touch(self, seconds: Seconds) -> Task:
-        """Ask for more time."""
+        """Ask for more time.
+
+        >>> import penstock
+        >>> jobs = penstock.connect("memory:").create_tube("jobs")
+        >>> task = jobs.put(1)
+        >>> jobs.take(ttr=60).touch(30).state
+        <State.TAKEN: 'taken'>
+        """
         self._was("touch")
         self._record = self._tube._touch(self._lease(), seconds)
         return self

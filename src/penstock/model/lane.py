@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import NamedTuple
 
 from penstock.model.duration import SECOND
@@ -43,5 +44,5 @@ class LaneInfo(NamedTuple):
     ready: int
     taken: int
     limits: LaneLimits
-    next_at: int | None
-    """The moment the rate lets the next task through; None when it would now."""
+    next_at: datetime | None
+    """When the rate lets the next task through; None when it would now."""

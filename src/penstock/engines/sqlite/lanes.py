@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engines.sqlite.statements import named
 from penstock.model import lane as lanes
+from penstock.model.duration import date
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.state import State
 
@@ -166,7 +167,7 @@ class Lanes:
             ready, taken = tube.database.rows(tube.sql["count_lane"], (name, name, name))[0]
             if ready or taken or (row and row.has_settings):
                 next_at = lanes.opens_at(limits, row.tat) if row and limits.rate else now
-                found.append(LaneInfo(name, ready, taken, limits, next_at if next_at > now else None))
+                found.append(LaneInfo(name, ready, taken, limits, date(next_at) if next_at > now else None))
         return found
 
     def _next_name(self, after: str | None) -> str | None:
