@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import inspect
 import threading
@@ -16,15 +17,23 @@ ASYNC_TYPES = (AsyncQueue, AsyncTube, AsyncTask, AsyncLane)
 
 
 class Loop:
-    """A private event loop in a thread."""
+    """A private event loop in a thread. What one thread of a test awaits shares its context, as in one task."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._callers = threading.local()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        if not hasattr(self._callers, "context"):
+            self._callers.context = contextvars.copy_context()
+        context = self._callers.context
+
+        async def start() -> Any:
+            return await self._loop.create_task(coroutine, context=context)
+
+        future = asyncio.run_coroutine_threadsafe(start(), self._loop)
         try:
             return future.result()
         except CancelledError:
@@ -43,7 +52,7 @@ class Loop:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-        self.run(settle())
+        asyncio.run_coroutine_threadsafe(settle(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -83,7 +92,7 @@ class Blocking:
 
 
 class Managed:
-    """An async context manager, entered and left from a blocking test. It lives in one task of the loop."""
+    """An async context manager, entered and left from a blocking test."""
 
     def __init__(self, loop: Loop, manager: Any) -> None:
         self._loop = loop

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any
 
 from penstock.engines import open_store
-from penstock.engines.memory import MemoryStore, MemoryTransaction, MemoryTube
+from penstock.engines.memory import Lane, MemoryStore, MemoryTransaction, MemoryTube
 from penstock.engines.sqlite.store import SqliteStore
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Transaction, TubeStore
@@ -119,7 +119,7 @@ def standing_tasks(tube: Any) -> set[int]:
 
 def limits_of(tube: Any, name: str) -> tuple[Any, int]:
     if isinstance(tube, MemoryTube):
-        lane = tube._lanes[name]
+        lane = tube._lanes.get(name) or Lane()
         return tube.limits(lane), lane.tat
     row = tube.lane_table.row(name)
     return tube.lane_table.limits(name, row), row.tat if row else 0
