@@ -161,11 +161,14 @@ class Lines:
     def _serve(
         self, waiters: list[Waiter] | tuple[()], attempt: Callable[[ops.Op[Any]], Answer], stop_at_refusal: bool
     ) -> None:
+        refused = False
         for waiter in list(waiters):
+            if refused and not getattr(waiter.op, "drain", False):
+                continue
             if waiter.offer(attempt(waiter.op)):
                 self.remove(waiter)
             elif stop_at_refusal:
-                return
+                refused = True
 
 
 def raised(answer: Answer) -> Answer:

@@ -215,7 +215,7 @@ def check_text(value: object, what: str) -> str | None:
     except UnicodeEncodeError:
         raise UsageError(f"{what} must be text without lone surrogates, got {value!r}") from None
     if size > MAX_TEXT or "\0" in value:
-        raise UsageError(f"{what} must have at most {MAX_TEXT} bytes and no NUL, got {size} bytes")
+        raise UsageError(f"{what} must have at most {MAX_TEXT} bytes and no NUL, got {size} bytes: {value!r}")
     return value
 
 

@@ -105,8 +105,8 @@ class SqliteTube(TubeStore):
         return [tuple.__new__(Record, row) for row in rows]
 
     def key_of(self, task_id: TaskId) -> Any:
-        """An id as the table has it."""
-        return task_id
+        """An id as the table has it; None for one that no task of this tube can have."""
+        return task_id if isinstance(task_id, int | str if self._own_id else int) else None
 
     def find(self, task_id: TaskId) -> Record | None:
         return self.record(self.database.row(self.sql["find"], (self.key_of(task_id),)))

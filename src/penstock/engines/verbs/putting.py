@@ -27,10 +27,13 @@ def put(tx: Transaction, op: ops.Put, now: int) -> list[Placed | PenstockError]:
 
 def put_one(tube: TubeStore, draft: Draft, now: int) -> Placed:
     check_draft(tube.config, draft)
+    _check_id(tube.config, draft)
     if draft.put_id is not None and (same := tube.settled(tube.find_put_id(draft.put_id), now)):
         return Placed(same, "existing")
     if draft.key is not None and (other := tube.settled(tube.find_key(draft.key), now)):
         return _conflict(tube, draft, other, now)
+    if draft.id is not None and tube.find(draft.id) is not None:
+        raise DuplicateKey(f"tube {tube.config.name!r} has a task with the id {draft.id!r}")
     capacity = tube.config.capacity
     if capacity is not None and tube.counters.live() >= capacity:
         raise TubeFull(f"tube {tube.config.name!r} holds its capacity of {capacity} tasks; finish some or wait")
@@ -81,16 +84,18 @@ def _conflict(tube: TubeStore, draft: Draft, other: Record, now: int) -> Placed:
     )
 
 
+def _check_id(config: TubeConfig, draft: Draft) -> None:
+    needed = config.id in ("required", "function")
+    if needed and draft.id is None:
+        raise UsageError(f"tube {config.name!r} has id={config.id!r}: every put needs an id=")
+    if draft.id is not None and not needed:
+        raise UsageError(f"tube {config.name!r} makes its ids itself (id={config.id!r}), so put takes none")
+
+
 def _new_id(tube: TubeStore, draft: Draft, now: int) -> tuple[TaskId, int]:
     mode = tube.config.id
-    if mode in ("required", "function"):
-        if draft.id is None:
-            raise UsageError(f"tube {tube.config.name!r} has id={mode!r}: every put needs an id=")
-        if tube.find(draft.id) is not None:
-            raise DuplicateKey(f"tube {tube.config.name!r} has a task with the id {draft.id!r}")
-        return draft.id, tube.next_seq()
     if draft.id is not None:
-        raise UsageError(f"tube {tube.config.name!r} makes its ids itself (id={mode!r}), so put takes none")
+        return draft.id, tube.next_seq()
     if mode == "uuid":
         return str(uuid.uuid4()), tube.next_seq()
     seq = tube.next_seq(at_least=now * 1000 if mode == "time64" else 0)
