@@ -1,0 +1,76 @@
+"""The reference names everything that there is."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.calls import ENTRY_OPTIONS
+from penstock.model import errors
+from penstock.model.state import Event, Reason, State
+from penstock.model.stats import CALLS, TASKS
+from penstock.model.tube import KINDS, LANE_OPTIONS, OPTIONS, Kind
+from penstock.view import TaskView
+
+TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text()
+QUOTED = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", TEXT))))
+
+
+def section(name: str) -> set[str]:
+    """The words in code type of one chapter."""
+    body = re.search(rf"^##+ {re.escape(name)}\n(.*?)(?=^##+ |\Z)", TEXT, re.M | re.S)
+    assert body, f"the reference has no chapter {name!r}"
+    return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", body[1]))))
+
+
+def public(cls: type) -> set[str]:
+    return {name for name in dir(cls) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("cls", [penstock.Queue, penstock.Tube, penstock.Lane, penstock.Task, Kind])
+def test_every_verb_and_attribute_is_named(cls):
+    assert public(cls) - QUOTED - {"name", "ttr_is_ttl", "shared_lane"} == set()
+
+
+def test_every_argument_of_every_verb_is_named():
+    for cls in (penstock.Queue, penstock.Tube, penstock.Task):
+        for name, verb in inspect.getmembers(cls, inspect.isfunction):
+            if not name.startswith("_"):
+                missing = set(inspect.signature(verb).parameters) - QUOTED - {"self", "data", "seconds"}
+                assert not missing, f"{cls.__name__}.{name}: {missing}"
+
+
+def test_every_option_of_a_tube_is_in_its_table():
+    assert set(OPTIONS) - section("Tube options") == set()
+
+
+def test_every_option_of_put_is_in_its_table():
+    assert set(ENTRY_OPTIONS) | {"timeout", "transaction", "errors"} <= section("put")
+
+
+def test_every_option_of_a_lane_is_in_its_table():
+    assert set(LANE_OPTIONS) - section("Lane options") == set()
+
+
+def test_every_attribute_of_a_task_is_in_its_table():
+    assert public(TaskView) - section("Task") == set()
+
+
+def test_every_kind_state_reason_event_and_counter_is_named():
+    for words in (KINDS, State, Reason, Event):
+        assert {str(word) for word in words} - QUOTED == set()
+    counters = set(re.findall(r"\w+", TEXT))
+    assert {*TASKS, *map(str, CALLS)} <= counters
+
+
+def test_every_error_has_its_code_and_exit_status():
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \| (\d+) \|", TEXT, re.M)
+    assert rows == [(error.__name__, error.code, str(error.exit_status())) for error in errors.ALL]
+
+
+def test_every_public_name_is_mentioned_somewhere():
+    assert set(penstock.__all__) - set(re.findall(r"\w+", TEXT)) == set()
