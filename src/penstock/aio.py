@@ -79,6 +79,7 @@ class AsyncQueue:
         self._engine.lose(self._session)
         try:
             if self._engine.writable and self._engine.usable:
+                await self._engine.dismiss()
                 await self._engine.execute(ops.EndSession(self._session))
         finally:
             await self._engine.close()
@@ -341,11 +342,10 @@ class AsyncTube:
         self, n: int, timeout: Seconds | None, ttr: Seconds | None, lane: str | None, drain: bool
     ) -> list[Record] | None:
         op = calls.take(self._config.name, n, self._queue._session, ttr, lane, drain)
+        wait = 0 if timeout == 0 else duration.timeout(timeout)
         records = await self._engine.execute(op)
-        if records == [] and timeout != 0:
-            wait = duration.timeout(timeout)
-            if wait != 0:
-                return await self._wait_for_task(op, wait)
+        if records == [] and wait != 0:
+            return await self._wait_for_task(op, wait)
         return records
 
     async def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:

@@ -96,6 +96,7 @@ class Queue:
         self._engine.lose(self._session)
         try:
             if self._engine.writable and self._engine.usable:
+                self._engine.dismiss()
                 self._engine.execute(ops.EndSession(self._session))
         finally:
             self._engine.close()
@@ -457,11 +458,10 @@ class Tube:
         self, n: int, timeout: Seconds | None, ttr: Seconds | None, lane: str | None, drain: bool
     ) -> list[Record] | None:
         op = calls.take(self._config.name, n, self._queue._session, ttr, lane, drain)
+        wait = 0 if timeout == 0 else duration.timeout(timeout)
         records = self._engine.execute(op)
-        if records == [] and timeout != 0:
-            wait = duration.timeout(timeout)
-            if wait != 0:
-                return self._wait_for_task(op, wait)
+        if records == [] and wait != 0:
+            return self._wait_for_task(op, wait)
         return records
 
     def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:

@@ -56,7 +56,7 @@ def all_records(tube: TubeStore) -> list[Record]:
     if isinstance(tube, MemoryTube):
         return list(tube._records.values())
     assert isinstance(tube, SqliteTube)
-    return tube.records(tube.database.rows(tube.sql["page"], (-(1 << 63), -1)))
+    return tube.records(tube.database.rows(tube.sql["page"], (0, -1)))
 
 
 def check_counters(tube: TubeStore, records: list[Record]) -> None:

@@ -35,7 +35,9 @@ class Shop:
     def sql(self, text: str, values: Any = ()) -> list[Any]:
         return self.connection.execute(text, values).fetchall()
 
-    def orders(self, features: dict[str, Any] | None = None, fields: dict[str, str] | None = None, **options: Any) -> Any:
+    def orders(
+        self, features: dict[str, Any] | None = None, fields: dict[str, str] | None = None, **options: Any
+    ) -> Any:
         """The table of orders, made if it is not there, as the tube "orders"."""
         if not self.sql("SELECT 1 FROM sqlite_schema WHERE name = 'orders'"):
             self.sql(ORDERS)

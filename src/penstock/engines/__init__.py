@@ -32,6 +32,7 @@ class Engine:
         self._strict = strict
         self._waiters: set[Waiter] = set()
         self._closed = False
+        self._dismissed = False
 
     @property
     def name(self) -> str:
@@ -76,7 +77,7 @@ class Engine:
 
     def wait(self, waiter: Waiter, seconds: float | None) -> Answer:
         """Block until the waiter was served or its time is over."""
-        self._check()
+        self._check_waiting()
         self._waiters.add(waiter)
         try:
             return self.store.wait(waiter, seconds, self._strict)
@@ -85,7 +86,7 @@ class Engine:
 
     def enlist(self, waiter: Waiter) -> None:
         """Put a waiter in line without blocking."""
-        self._check()
+        self._check_waiting()
         self._waiters.add(waiter)
         self.store.enlist(waiter, self._strict)
 
@@ -101,7 +102,13 @@ class Engine:
     def join(self, transaction: object) -> Transactor:
         """The caller's own transaction, as something that performs ops."""
         self._check()
-        return transaction if isinstance(transaction, Transactor) else self.store.join(transaction)
+        if not isinstance(transaction, Transactor):
+            return self.store.join(transaction)
+        if transaction.ended:
+            raise UsageError("this transaction has ended; begin another with q.transaction()")
+        if transaction.store is not self.store:
+            raise UsageError(f"this transaction is one of {transaction.store.name}, the queue is {self.name}")
+        return transaction
 
     def listen(self, tube: str, callback: Callback | None) -> Callback | None:
         return self.store.listen(tube, callback)
@@ -112,17 +119,26 @@ class Engine:
     def lose(self, session: Session) -> None:
         self.store.lose(session)
 
+    def dismiss(self) -> None:
+        """Nobody waits here any more: who does gets nothing, and nothing of what is given back now."""
+        self._dismissed = True
+        for waiter in list(self._waiters):
+            self.store.withdraw(waiter)
+
     def close(self) -> None:
         """Let go of the store; the last one out closes it."""
         if self._closed:
             return
         self._closed = True
-        for waiter in list(self._waiters):
-            self.store.withdraw(waiter)
+        self.dismiss()
         with _opening:
             self.store.users -= 1
             if self.store.users <= 0 and not self.store.lasting:
                 release_store(self.store)
+
+    def _check_waiting(self) -> None:
+        if self._dismissed:
+            raise UsageError("this queue is closed; connect() again")
 
     def _check(self) -> None:
         if self._closed:

@@ -20,7 +20,7 @@ from penstock.engines.line import Answer, Waiter, raised
 from penstock.engines.store import Callback, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock
-from penstock.model.errors import UsageError
+from penstock.model.errors import PenstockError, UsageError
 from penstock.model.session import Session
 from penstock.model.tube import TubeConfig
 
@@ -153,18 +153,29 @@ class AsyncEngine:
                 loop.call_soon_threadsafe(served.set)
 
         waiter.on_wake(wake)
-        await asyncio.to_thread(self.engine.enlist, waiter)
+        enlisted = loop.run_in_executor(None, self.engine.enlist, waiter)
         try:
-            async with asyncio.timeout(None if self.clock.manual else seconds):
-                await served.wait()
-        except TimeoutError:
-            pass
+            await asyncio.shield(enlisted)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self.clock.manual else seconds):
+                    await served.wait()
+            await asyncio.to_thread(self.engine.withdraw, waiter)
         except asyncio.CancelledError:
-            await asyncio.shield(asyncio.to_thread(self.engine.withdraw, waiter))
-            self._undo(waiter.op, waiter.answer)
+            await asyncio.shield(self._leave(waiter, enlisted))
             raise
-        await asyncio.to_thread(self.engine.withdraw, waiter)
         return raised(waiter.answer)
+
+    async def _leave(self, waiter: Waiter, enlisted: asyncio.Future[None]) -> None:
+        """A call that was cancelled while it waited leaves the line; what it was granted goes back."""
+        with contextlib.suppress(PenstockError):
+            await enlisted
+        await asyncio.to_thread(self.engine.withdraw, waiter)
+        if isinstance(waiter.op, ops.Take) and isinstance(waiter.answer, list):
+            await self._give_back(waiter.op, waiter.answer)
+
+    async def dismiss(self) -> None:
+        """Nobody waits here any more."""
+        await asyncio.to_thread(self.engine.dismiss)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncTransactor]:
@@ -188,6 +199,7 @@ class AsyncEngine:
     def join(self, transaction: object) -> AsyncTransactor:
         """The caller's own transaction, as something that performs ops."""
         if isinstance(transaction, AsyncTransactor):
+            self.engine.join(transaction._transactor)
             return transaction
         return AsyncTransactor(self.engine.join(transaction), None)
 

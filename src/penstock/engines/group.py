@@ -67,6 +67,12 @@ class Group:
             if self._pending:
                 self._catch_up()
 
+    def resume(self) -> None:
+        """Give the lock back and see to those who came meanwhile."""
+        self.mutex.release()
+        if self._pending:
+            self._catch_up()
+
     def _catch_up(self) -> None:
         # A thread puts its slot in line before it looks at the lock, and this looks at the line after it gave
         # the lock back: so either the one or the other sees to the slot.

@@ -21,6 +21,7 @@ from penstock.engines.transaction import Holder, Transaction, TubeStore
 from penstock.model import lane as lanes
 from penstock.model import ops, rules
 from penstock.model.clock import Clock, next_epoch
+from penstock.model.duration import date
 from penstock.model.errors import PenstockError, TaskNotFound, TubeNotFound
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.rules import Due
@@ -215,7 +216,7 @@ class MemoryTube(TubeStore):
         if record.lane is None:
             self._places.pop(record.seq, None)
             return
-        lane = self._lanes[record.lane]
+        lane = self._lanes.setdefault(record.lane, Lane())  # one with nothing but delayed tasks is forgotten
         self._count(lane, record, -1)
         self._records.pop(record.seq, None)
         if lane.head == record.seq:
@@ -299,7 +300,16 @@ class MemoryTube(TubeStore):
     def _lane_info(self, name: str, lane: Lane, now: int) -> LaneInfo:
         limits = self.limits(lane)
         next_at = lanes.opens_at(limits, lane.tat) if limits.rate else now
-        return LaneInfo(name, lane.ready, lane.taken, limits, next_at if next_at > now else None)
+        return LaneInfo(name, lane.ready, lane.taken, limits, date(next_at) if next_at > now else None)
+
+    def place_by_seq(self) -> None:
+        """Lanes are picked otherwise from now on: who stands in the line does so by age, turns begin behind."""
+        self._turn = max(self._turn, self._seq)
+        self._own_places = {seq: seq for seq in self._own_places}
+        for lane in self._lanes.values():
+            lane.place = lane.head
+        for seq in list(self._places):
+            self._stand(self._records[seq], seq)
 
     def refresh_all(self, now: int) -> None:
         """Options of the tube have changed."""
@@ -393,7 +403,10 @@ class MemoryTransaction(Transaction):
 
     def configure_tube(self, config: TubeConfig, now: int) -> None:
         tube = self.tubes[config.name]
+        repicked = config.lane_pick != tube.config.lane_pick
         tube.config = config
+        if repicked:
+            tube.place_by_seq()
         tube.refresh_all(now)
 
     def drop_tube(self, name: str) -> None:
@@ -464,6 +477,7 @@ class MemoryStore(Store):
                 raise
             finally:
                 self._owner = None
+                transactor.ended = True
             for done in transactor.done:
                 self.note(done)
                 self._serve(done.touched, strict=False)
@@ -483,10 +497,10 @@ class MemoryStore(Store):
 
 class MemoryTransactor(Transactor):
     def __init__(self, store: MemoryStore) -> None:
-        self._store = store
+        self.store: MemoryStore = store
         self.done: list[Committed] = []
 
     def execute(self, op: ops.Op[R]) -> R:
-        self.done.append(self._store.commit((op,), strict=False))
+        self.done.append(self.store.commit((op,), strict=False))
         answer: R = raised(self.done[-1].answers[0])
         return answer

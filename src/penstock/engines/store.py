@@ -136,7 +136,8 @@ class Store(ABC):
 
     def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
         done = self.commit(requests, strict)
-        self.note(done)
+        if done.next_due is not None or done.announced:
+            self.note(done)
         if self._lines.count and done.touched:
             self._serve(done.touched, strict)
         return done.answers
@@ -144,8 +145,6 @@ class Store(ABC):
     def note(self, done: Committed) -> None:
         """After a commit: remember when to tick next and what to announce."""
         next_due = done.next_due
-        if next_due is None and not done.announced:
-            return
         if next_due is not None and (self._next_tick is None or next_due < self._next_tick):
             self._next_tick = next_due
             if self._keeper is not None and self._lines.count:
@@ -183,7 +182,10 @@ class Store(ABC):
         self.check_usable()
         with self._group.alone():
             if not waiter.offer(self._perform((waiter.op,), strict)[0]):
-                self._lines.add(waiter)
+                if waiter.deadline is not None and waiter.deadline <= self.clock.now():
+                    waiter.give_up()
+                else:
+                    self._lines.add(waiter)
         if self._outbox:
             self._announce()
         if self._keeper is not None:
@@ -329,7 +331,9 @@ class Store(ABC):
     def let_go(self) -> bool:
         """After a fork, on both sides; answers whether the store was between two transactions."""
         held, self._held = self._held, False
-        if held:
+        if held and self._pid == os.getpid():
+            self._group.resume()
+        elif held:  # in the child: what waits is the parent's to do
             self._mutex.release()
         return held
 
@@ -346,6 +350,8 @@ class Transactor(ABC):
 
     connection: Any = None
     """The engine's own connection, for statements of the caller in the same transaction; None in memory."""
+    store: Store
+    ended = False
 
     @abstractmethod
     def execute(self, op: ops.Op[R]) -> R: ...

@@ -17,7 +17,7 @@ from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.session import Session
 from penstock.model.state import Reason, State
 from penstock.model.stats import Statistics
-from penstock.model.task import Data, Draft, HistoryRow, Placed, Record, TaskId
+from penstock.model.task import Data, Draft, Gone, HistoryRow, Placed, Record, TaskId
 from penstock.model.tube import TubeConfig
 
 R = TypeVar("R", covariant=True)
@@ -147,7 +147,7 @@ class Finish(NamedTuple):
 
 
 @op
-class Ack(Op[list[Record | PenstockError]]):
+class Ack(Op[list[Record | Gone | PenstockError]]):
     """The work of these tasks is done."""
 
     tube: str

@@ -103,11 +103,11 @@ def _edges() -> list[Transition]:
         Transition(Event.BURY, done, buried, Reason.ASKED),
     ]
     edges += [Transition(Event.REPLACE, s, t) for s in (ready, delayed, buried) for t in (ready, delayed)]
-    edges += [Transition(Event.BURY, s, buried, Reason.ASKED) for s in (ready, taken, delayed, buried)]
+    edges += [Transition(Event.BURY, s, buried, Reason.ASKED) for s in (ready, taken, delayed)]
     edges += [Transition(Event.KICK, s, t) for s in (delayed, buried, done) for t in (ready, delayed)]
     edges += [Transition(Event.DELETE, s, done, Reason.DELETED) for s in State]
     # A lease that ends may be followed by these in the same transaction: the middle state is never stored.
-    edges += [Transition(Event.CANCEL, s, done, Reason.CANCELLED) for s in (ready, delayed, buried, done)]
+    edges += [Transition(Event.CANCEL, s, done, Reason.CANCELLED) for s in (ready, delayed, buried)]
     edges += [Transition(Event.TTL, s, done, Reason.EXPIRED) for s in (ready, delayed, buried)]
     return edges
 

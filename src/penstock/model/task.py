@@ -75,6 +75,12 @@ class Placed(NamedTuple):
     outcome: Outcome
 
 
+class Gone(NamedTuple):
+    """The short answer to an ack: the task ended at this moment and is not kept. The caller knows the rest."""
+
+    at: int
+
+
 class Change(NamedTuple):
     """One step of a task's life, at the moment it happened."""
 

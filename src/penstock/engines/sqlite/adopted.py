@@ -20,6 +20,7 @@ import apsw
 from penstock.engines.sqlite import edits
 from penstock.engines.sqlite.adopted_statements import adopted_sql, data_of, per_call, quoter
 from penstock.engines.sqlite.database import Database, Row
+from penstock.engines.sqlite.head import Head
 from penstock.engines.sqlite.patient import PatientLanes
 from penstock.engines.sqlite.statements import Keys, named, render
 from penstock.engines.sqlite.tube import SqliteTube
@@ -371,6 +372,7 @@ class AdoptedTube(SqliteTube):
             lane_index = name in ("create_waiting_index", "create_slot_index")
             if name.startswith("create") and (self.config.features.lanes or not lane_index):
                 self.database.execute(text)
+        self.database.execute(self.sql["insert_head"], (Head.fresh(),))
         self._take_in_all(now)
         for name in TRIGGERS:
             self.database.execute(self._own[name])

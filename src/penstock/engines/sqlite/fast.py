@@ -14,8 +14,8 @@ from penstock.engines.sqlite.transaction import SqliteTransaction
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import ops, rules
 from penstock.model.errors import PenstockError, TubeFull
-from penstock.model.state import Event, Reason, State
-from penstock.model.task import Draft, Placed, Record
+from penstock.model.state import Event, State
+from penstock.model.task import Draft, Gone, Placed, Record
 
 READY, TAKEN, DELAYED, BURIED, DONE = State
 
@@ -121,7 +121,9 @@ def _are_ordinary(tube: SqliteTube, drafts: tuple[Draft, ...]) -> bool:
     if config.id not in ("auto", "time64") or (lanes and tube.head.mixed_pri):
         return False
     for draft in drafts:
-        if draft.key is not None or draft.put_id is not None or (lanes and draft.pri not in (None, config.pri)):
+        if draft.key is not None or draft.put_id is not None or draft.id is not None:
+            return False
+        if lanes and draft.pri not in (None, config.pri):
             return False
     return True
 
@@ -154,7 +156,7 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
     token = tube.next_tokens(wanted)
     ttr = op.ttr
     if wanted == 1:
-        rows = tube.database.rows(tube.sql["take"], (holder.number, token + 1, now, now, ttr, now, ttr))
+        rows = tube.database.execute(tube.sql["take"], (holder.number, token + 1, now, now, ttr, now, ttr)).fetchall()
     else:
         rows = tube.database.rows(tube.sql["take_many"], (wanted, holder.number, token, now, now, ttr, now, ttr))
         rows.sort(key=_by_token)
@@ -191,28 +193,34 @@ def next_in_lane(tube: SqliteTube, lane: str) -> None:
         tube.database.execute(tube.sql["next_in_lane"], (lane,))
 
 
-def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | PenstockError] | None:
+def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | PenstockError] | None:
     tube = ordinary(tx, op.tube)
     if tube is None or tube.config.keep:
         return None
     holder = tx.holder(op.session.uuid)
-    if holder is None or any(_is_special(item) for item in op.items):
+    if holder is None:
         return None
+    for item in op.items:
+        if _is_special(item):
+            return None
     if len(op.items) == 1:
         lease = op.items[0].lease
-        rows = tube.database.rows(tube.sql["ack"], (lease.id, lease.token, holder.number, now))
+        rows = tube.database.execute(tube.sql["ack"], (lease.id, lease.token, holder.number, now)).fetchall()
     else:
         ids = json.dumps([item.lease.id for item in op.items])
         tokens = json.dumps([item.lease.token for item in op.items])
         rows = tube.database.rows(tube.sql["ack_many"], (ids, tokens, holder.number, now))
-    done = {(row[1], row[_TOKEN]): tuple.__new__(Record, row) for row in rows}
     if rows:
-        _account(tx, tube, list(done.values()))
-    results: list[Record | PenstockError] = []
+        _account(tx, tube, rows)
+    gone = Gone(now)
+    if len(rows) == len(op.items) == 1:
+        return [gone]
+    done = {(task_id, token) for task_id, token, _ in rows}
+    results: list[Record | Gone | PenstockError] = []
     for item in op.items:
-        record = done.pop(item.lease, None)
-        if record is not None:
-            results.append(finished(record, now, item.result))
+        if item.lease in done:
+            done.remove(item.lease)
+            results.append(gone)
         else:
             results.extend(verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now))
     assert not done, "a row was acked that nobody asked for"
@@ -224,37 +232,13 @@ def _is_special(item: ops.Finish) -> bool:
     return lease.token is None or item.keep is not None or item.update is not None or isinstance(lease.id, tuple)
 
 
-def _account(tx: SqliteTransaction, tube: SqliteTube, records: list[Record]) -> None:
+def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[Any]) -> None:
     counters = tube.head.counters
-    counters.call(Event.ACK, len(records))
-    counters.move(TAKEN, None, len(records))
-    counters.finished(len(records))
+    counters.call(Event.ACK, len(rows))
+    counters.move(TAKEN, None, len(rows))
+    counters.finished(len(rows))
     tx.touched.add(tube.config.name)
     if tube.config.features.lanes and tube.config.lane_concurrency is not None:
-        for record in records:
-            if record.lane is not None:
-                next_in_lane(tube, record.lane)
-
-
-def finished(record: Record, now: int, result: str | None) -> Record:
-    """The record of a task that was acked and is gone."""
-    values = list(record)
-    for index, value in _FINISHED:
-        values[index] = value
-    values[_DONE_AT] = values[_PURGE_AT] = now
-    values[_RESULT] = result
-    return tuple.__new__(Record, values)
-
-
-_DONE_AT, _PURGE_AT, _RESULT = (Record._fields.index(name) for name in ("done_at", "purge_at", "result"))
-_FINISHED = tuple(
-    (Record._fields.index(name), value)
-    for name, value in {
-        "state": DONE.value,
-        "reason": Reason.SUCCESS.value,
-        "session": None,
-        "token": None,
-        "taken_at": None,
-        "deadline": None,
-    }.items()
-)
+        for _, _, lane in rows:
+            if lane is not None:
+                next_in_lane(tube, lane)

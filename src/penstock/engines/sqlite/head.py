@@ -1,44 +1,56 @@
-"""The small row that every verb of a tube reads and writes."""
+"""Row 0 of a tube's table: what every verb needs to know and changes.
+
+It holds the last seq, place and token, a bound of what is due next, and the counters. It is a row of the
+tube's own table because it then lies on the page that take and ack change anyway: a commit writes whole
+pages, and each costs more than the statement that changed it.
+"""
 
 from __future__ import annotations
 
+import struct
+
 from penstock.engines.sqlite.database import Database
-from penstock.engines.sqlite.statements import named
 from penstock.model.stats import Counters
 
-_SQL = named("store.sql")
+_NUMBERS = struct.Struct("<7q")
+_NEVER = -1
 
 
 class Head:
     """What a transaction knows of a tube without looking at its tasks; written back once per transaction."""
 
-    __slots__ = ("counters", "lane_rows", "mixed_pri", "next_due", "seq", "token", "token_end", "tube", "turn")
+    __slots__ = ("counters", "lane_rows", "mixed_pri", "next_due", "seq", "token", "token_end", "turn")
 
-    def __init__(self, database: Database, tube: int) -> None:
-        row = database.row(_SQL["load_head"], (tube,))
-        assert row is not None
-        self.tube = tube
-        self.seq: int = row[0]
-        self.turn: int = row[1]
-        self.token: int = row[2]
-        self.token_end: int = row[3]
-        self.next_due: int | None = row[4]
-        self.lane_rows: int = row[5]
-        self.mixed_pri: int = row[6]
-        self.counters = Counters.unpack(row[7])
+    def __init__(self, blob: bytes) -> None:
+        numbers = _NUMBERS.unpack_from(blob)
+        self.seq: int = numbers[0]
+        """The last seq given."""
+        self.turn: int = numbers[1]
+        """The last place given in the line."""
+        self.token: int = numbers[2]
+        """The last token granted, of the block up to token_end."""
+        self.token_end: int = numbers[3]
+        self.next_due: int | None = None if numbers[4] == _NEVER else numbers[4]
+        """A lower bound of the next moment at which something is due."""
+        self.lane_rows: int = numbers[5]
+        """How many rows the tube has in lanes."""
+        self.mixed_pri: int = numbers[6]
+        """1 once tasks of different pri were in the tube."""
+        self.counters = Counters.unpack(blob[_NUMBERS.size :])
 
-    def save(self, database: Database) -> None:
-        database.execute(
-            _SQL["save_head"],
-            (
-                self.seq,
-                self.turn,
-                self.token,
-                self.token_end,
-                self.next_due,
-                self.lane_rows,
-                self.mixed_pri,
-                self.counters.pack(),
-                self.tube,
-            ),
+    @classmethod
+    def fresh(cls) -> bytes:
+        """The head of a tube that never held a task."""
+        return _NUMBERS.pack(0, 0, 0, 0, _NEVER, 0, 0) + Counters.zero().pack()
+
+    def pack(self) -> bytes:
+        next_due = _NEVER if self.next_due is None else self.next_due
+        numbers = _NUMBERS.pack(
+            self.seq, self.turn, self.token, self.token_end, next_due, self.lane_rows, self.mixed_pri
         )
+        return numbers + self.counters.pack()
+
+
+def load(database: Database, sql: dict[str, str]) -> Head:
+    """The head of a tube as it is stored."""
+    return Head(database.value(sql["load_head"]))

@@ -55,6 +55,10 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
     stored = [name for name in COLUMNS if name != "id" or own_id]
     values = {
         "table": table,
+        "table_name": f"'tasks_{number}'",
+        "head_id": "id, " if own_id else "",
+        # A blob: no id that a caller can give is equal to it.
+        "head_id_value": "x'00', " if own_id else "",
         "id": id_column,
         "id_column": "id NOT NULL UNIQUE," + "".join(f" k{i}," for i in range(len(keys.columns))) if own_id else "",
         "data_rule": "" if keys.columns else "NOT NULL",

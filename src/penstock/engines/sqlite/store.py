@@ -39,6 +39,7 @@ class SqliteStore(Store):
         self._state = "STARTUP"
         self._watch: Database | None = None
         self._watching = threading.Lock()
+        self._main: Database = None  # type: ignore[assignment]  # set by what follows
         self._presence: Presence | None = None
         self._seen = -1
         if place.read_only or not _may_write(place):
@@ -56,9 +57,9 @@ class SqliteStore(Store):
         self._state = "WAITING"
 
     def _open_to_write(self) -> None:
-        presence = self._presence = Presence(self._place.beside("-lock"))
+        presence = self._presence = self._arrive()
         try:
-            with presence.arriving() as alone:
+            with presence.arriving() as alone, self._translated():
                 self._main = Database(self._place.path, "FULL")
                 if (
                     alone
@@ -72,12 +73,22 @@ class SqliteStore(Store):
                 if alone:
                     self._begin_run()
         except BaseException:
+            if self._main is not None:
+                self._main.close()
             presence.vanish()
             raise
         self._state = "RUNNING"
 
+    def _arrive(self) -> Presence:
+        try:
+            return Presence(self._place.beside("-lock"))
+        except OSError as error:
+            raise EngineUnavailable(
+                f"cannot open {self._place.path}: {error.strerror}; does its folder exist, and may you write there?"
+            ) from None
+
     def _transaction(self, database: Database, own: bool = True) -> SqliteTransaction:
-        tx = SqliteTransaction(database, self._open_temporary if own else None)
+        tx = SqliteTransaction(database, self._open_temporary if own else lambda: None)
         tx.listened = self._listeners.keys() if own else ()
         tx.waiting = self.waiting
         tx.now = self.clock.now
@@ -90,9 +101,10 @@ class SqliteStore(Store):
         epoch, token, _, _ = self._main.rows(SQL["load_store"])[0]
         epoch = next_epoch(max(epoch, token >> 32))
         self._main.execute(SQL["begin_run"], (epoch, epoch << 32))
-        self._main.execute(SQL["clear_token_blocks"])
         tx.renew_temporary(self.clock.now())
         tx.begin_run(self.clock.now())
+        for name in tx.tube_names():
+            tx.tube(name).head.token_end = 0
         tx.commit()
 
     def _check_temporary(self) -> None:
@@ -107,7 +119,11 @@ class SqliteStore(Store):
             for suffix in ("-temporary", "-temporary-wal", "-temporary-shm"):
                 self._place.beside(suffix).unlink(missing_ok=True)
 
-    def _open_temporary(self) -> Database:
+    def _open_temporary(self) -> Database | None:
+        """The second file; None where it can neither be read nor made."""
+        if not self.writable:
+            path = self._place.beside("-temporary")
+            return Database(path, "OFF", read_only=True) if path.exists() else None
         database = Database(self._place.beside("-temporary"), "OFF")
         database.migrate("migrations")
         return database
@@ -159,8 +175,7 @@ class SqliteStore(Store):
                         NotWritable(f"{self._place.path} can only be read, so {type(op).__name__} is refused")
                     )
         finally:
-            tx.dirty = {}
-            self._main.execute("ROLLBACK")
+            tx.end_reading()
         return Committed(answers, set(), [], None)
 
     def foreign_change(self) -> bool:
@@ -182,25 +197,34 @@ class SqliteStore(Store):
         with self._group.alone():
             self._owner = threading.get_ident()
             tx = self._tx
+            transactor = OwnTransactor(self, tx)
             try:
-                self._main.require("FULL")
-                tx.begin()
-                yield OwnTransactor(self, tx)
-                tx.take_edits()
-                tx.commit()
-            except apsw.Error as error:
-                self._roll_back()
-                raise unavailable(self._place.path, error) from error
+                with self._translated():
+                    self._main.require("FULL")
+                    tx.begin()
+                yield transactor  # what the caller's own statements raise is the caller's
+                with self._translated():
+                    tx.take_edits()
+                    tx.commit()
             except BaseException:
                 self._roll_back()
                 raise
             finally:
                 self._owner = None
+                transactor.ended = True
             done = Committed([], tx.touched, tx.announced, tx.next_due())
             self.note(done)
             if self._lines.count:
                 self._serve(done.touched, strict=False)
         self._announce()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of SQLite become errors of Penstock."""
+        try:
+            yield
+        except apsw.Error as error:
+            raise unavailable(self._place.path, error) from error
 
     def join(self, transaction: object) -> Transactor:
         """The caller's own apsw connection, inside its own transaction."""
@@ -318,14 +342,15 @@ class OwnTransactor(Transactor):
     """q.transaction(): the store's own connection, held by the caller for a while."""
 
     def __init__(self, store: SqliteStore, tx: SqliteTransaction) -> None:
-        self._store = store
+        self.store: SqliteStore = store
         self._tx = tx
         self.connection = tx.main.connection
 
     def execute(self, op: ops.Op[R]) -> R:
-        # The caller may have changed anything through the connection, rows of adopted tables included.
-        self._tx.take_edits()
-        answer: R = raised(perform(self._tx, op, self._store.clock.now()))
+        with self.store._translated():
+            # The caller may have changed anything through the connection, rows of adopted tables included.
+            self._tx.take_edits()
+            answer: R = raised(perform(self._tx, op, self.store.clock.now()))
         return answer
 
 
@@ -333,11 +358,11 @@ class JoinedTransactor(Transactor):
     """A transaction on the caller's connection. A savepoint keeps it usable whatever happens to the op."""
 
     def __init__(self, store: SqliteStore, connection: apsw.Connection) -> None:
-        self._store = store
+        self.store: SqliteStore = store
         self.connection = connection
 
     def execute(self, op: ops.Op[R]) -> R:
-        store = self._store
+        store = self.store
         database = Database.over(store._place.path, self.connection)
         tx = store._transaction(database, own=False)
         try:

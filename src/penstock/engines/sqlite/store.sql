@@ -15,9 +15,6 @@ UPDATE store SET epoch = ?, token = ?, clean = 0;
 -- name: end_run
 UPDATE store SET clean = 1;
 
--- name: clear_token_blocks
-UPDATE heads SET token = 0, token_end = 0;
-
 -- name: load_tubes
 SELECT number, name, config FROM tubes;
 
@@ -32,22 +29,6 @@ UPDATE tubes SET config = ? WHERE number = ?;
 
 -- name: delete_tube
 DELETE FROM tubes WHERE number = ?;
-
--- name: insert_head
-INSERT INTO heads (tube, counters) VALUES (?, ?);
-
--- name: find_head
-SELECT 1 FROM heads WHERE tube = ?;
-
--- name: load_head
-SELECT seq, turn, token, token_end, next_due, lane_rows, mixed_pri, counters FROM heads WHERE tube = ?;
-
--- name: save_head
-UPDATE heads SET seq = ?, turn = ?, token = ?, token_end = ?, next_due = ?, lane_rows = ?, mixed_pri = ?, counters = ?
-WHERE tube = ?;
-
--- name: delete_head
-DELETE FROM heads WHERE tube = ?;
 
 -- name: load_lane
 SELECT concurrency, rate, burst, paused, tat, wake_at FROM lanes WHERE tube = ? AND lane = ?;

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 
 from penstock.engines.sqlite.adopted import AdoptedTube
 from penstock.engines.sqlite.database import Database
+from penstock.engines.sqlite.head import Head
 from penstock.engines.sqlite.statements import named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Holder, Transaction
 from penstock.model.errors import TubeNotFound, UsageError
 from penstock.model.session import Session
-from penstock.model.stats import Counters
 from penstock.model.task import HistoryRow
 from penstock.model.tube import TubeConfig
 
@@ -27,13 +27,16 @@ NEVER = 1 << 63
 
 
 class SqliteTransaction(Transaction):
-    def __init__(self, main: Database, temporary: Callable[[], Database] | None) -> None:
+    def __init__(self, main: Database, temporary: Callable[[], Database | None]) -> None:
         super().__init__()
         self.main = main
         self._open_temporary = temporary
         self._temporary: Database | None = None
         self._temporary_begun = False
         self._temporary_version = -1
+        self._main_first = False
+        self._out_of_reach: set[str] = set()
+        """Temporary tubes whose file this transaction cannot touch."""
         self._version = -1
         self._registry = -1
         self._tubes: dict[str, SqliteTube] = {}
@@ -47,11 +50,14 @@ class SqliteTransaction(Transaction):
     def begin(self) -> None:
         """Start a transaction; forget what another connection may have changed."""
         self.main.execute("BEGIN IMMEDIATE")
-        self.joined()
+        self.announced, self.touched = [], set()
+        if self.main.connection.data_version() != self._version:
+            self.refresh()
 
     def joined(self) -> None:
         """A transaction has been started, by us or by the caller on its own connection."""
         self.announced, self.touched = [], set()
+        self._main_first = False
         version = self.main.connection.data_version()
         if version != self._version:
             self.refresh()
@@ -72,12 +78,19 @@ class SqliteTransaction(Transaction):
     def commit(self) -> None:
         self.flush()
         if self._temporary_begun:
-            assert self._temporary is not None
-            self._temporary.execute("COMMIT")
-            self._temporary_version = self._temporary.connection.data_version()
-            self._temporary_begun = False
-        self.main.execute("COMMIT")
+            self._commit_temporary()
+        if not self._main_first:
+            self.main.execute("COMMIT")
         self._version = self.main.connection.data_version()
+
+    def _commit_temporary(self) -> None:
+        """Two files are not committed at once; who is killed in between must leave nothing that hurts the others."""
+        assert self._temporary is not None
+        if self._main_first:
+            self.main.execute("COMMIT")
+        self._temporary.execute("COMMIT")
+        self._temporary_version = self._temporary.connection.data_version()
+        self._temporary_begun = False
 
     def flush(self) -> None:
         """Write back the small rows of the tubes that were used."""
@@ -93,6 +106,14 @@ class SqliteTransaction(Transaction):
                 database.execute("ROLLBACK")
         self._temporary_begun = False
         self.forget()
+
+    def end_reading(self) -> None:
+        """Leave a transaction in which nothing was written."""
+        self.dirty = {}
+        for database in (self._temporary if self._temporary_begun else None, self.main):
+            if database is not None:
+                database.execute("ROLLBACK")
+        self._temporary_begun = False
 
     def forget(self) -> None:
         self.dirty = {}
@@ -118,8 +139,7 @@ class SqliteTransaction(Transaction):
                 continue
             if not self._temporary_begun:
                 self._begin_temporary()
-                tube.database.execute(SQL["clear_token_blocks"])
-            if tube.database.value(SQL["find_head"], (tube.number,)) is None:
+            if tube.database.value(tube.sql["find_table"]) is None:
                 self.create_tables(tube.database, tube.number, tube.config)
                 # Ids are never given twice, and the last one is lost: go on from where no count can have come.
                 tube.head.seq = now
@@ -139,10 +159,14 @@ class SqliteTransaction(Transaction):
     def _load_tubes(self) -> None:
         old = {tube.number: tube for tube in self._tubes.values()}
         self._tubes = {}
+        self._out_of_reach = set()
         for number, name, text in self.main.rows(SQL["load_tubes"]):
             config = TubeConfig.from_json(json.loads(text))
             known = old.get(number)
-            self._tubes[name] = known if known and known.config == config else self._make(number, config)
+            if config.temporary and not self._has_temporary():
+                self._out_of_reach.add(name)
+            else:
+                self._tubes[name] = known if known and known.config == config else self._make(number, config)
 
     def _make(self, number: int, config: TubeConfig) -> SqliteTube:
         if config.adopted is not None:
@@ -152,14 +176,20 @@ class SqliteTransaction(Transaction):
     def _database(self, config: TubeConfig) -> Database:
         if not config.temporary:
             return self.main
-        if self._temporary is None:
-            if self._open_temporary is None:
-                raise UsageError("a temporary tube cannot take part in a transaction of yours: it has its own file")
-            self._temporary = self._open_temporary()
+        self._has_temporary()
+        assert self._temporary is not None
         return self._temporary
+
+    def _has_temporary(self) -> bool:
+        """Open the file of temporary tubes if that can be done here."""
+        if self._temporary is None:
+            self._temporary = self._open_temporary()
+        return self._temporary is not None
 
     def tube(self, name: str) -> SqliteTube:
         tube = self._tubes.get(name)
+        if tube is None and name in self._out_of_reach:
+            raise UsageError(f"tube {name!r} is temporary: it has a file of its own, which is out of reach here")
         if tube is None:
             raise TubeNotFound(f"there is no tube {name!r}; create_tube({name!r}) makes it")
         if tube.config.temporary and not self._temporary_begun:
@@ -168,7 +198,7 @@ class SqliteTransaction(Transaction):
 
     def _begin_temporary(self) -> None:
         assert self._temporary is not None
-        self._temporary.execute("BEGIN IMMEDIATE")
+        self._temporary.execute("BEGIN" if self.main.connection.readonly("main") else "BEGIN IMMEDIATE")
         self._temporary_begun = True
         if self._temporary.connection.data_version() != self._temporary_version:
             for tube in self._tubes.values():
@@ -193,12 +223,14 @@ class SqliteTransaction(Transaction):
     def create_tables(self, database: Database, number: int, config: TubeConfig) -> None:
         """A tube's table, its indexes and its head."""
         sql = render(number, config)
+        if config.temporary:  # somebody may have been killed between the commits of the two files
+            database.execute(sql["drop_if_exists"])
         for name, text in sql.items():
             if name.startswith("create") and (
                 config.features.lanes or name not in ("create_waiting_index", "create_slot_index")
             ):
                 database.execute(text)
-        database.execute(SQL["insert_head"], (number, Counters.zero().pack()))
+        database.execute(sql["insert_head"], (Head.fresh(),))
 
     def _registered(self) -> None:
         self.main.execute(SQL["bump_registry"])
@@ -214,6 +246,9 @@ class SqliteTransaction(Transaction):
             for name in ("waiting", "ready"):
                 tube.database.execute(tube.sql[f"drop_{name}_index"])
                 tube.database.execute(tube.sql[f"create_{name}_index"])
+            if config.lane_pick == "turns" != old.config.lane_pick:
+                tube.database.execute(tube.sql["places_by_seq"])
+                tube.head.turn = max(tube.head.turn, tube.head.seq)
             tube.lane_table.refresh_all(now)
         if config.pri != old.config.pri:
             tube.head.mixed_pri = 1
@@ -221,10 +256,10 @@ class SqliteTransaction(Transaction):
 
     def drop_tube(self, name: str) -> None:
         tube = self.tube(name)
+        self._main_first = self._main_first or tube.config.temporary
         tube.drop()
         self.dirty.pop(tube.number, None)
-        for statement in ("delete_head", "delete_lanes"):
-            tube.database.execute(SQL[statement], (tube.number,))
+        tube.database.execute(SQL["delete_lanes"], (tube.number,))
         self.main.execute(SQL["delete_tube"], (tube.number,))
         del self._tubes[name]
         self._registered()
@@ -236,7 +271,6 @@ class SqliteTransaction(Transaction):
                 raise UsageError(f"table {tube.table!r} is adopted already, by tube {tube.config.name!r}")
         self.main.execute("SAVEPOINT adopt")
         number = self.main.value(SQL["insert_tube"], (config.name, json.dumps(config.to_json())))
-        self.main.execute(SQL["insert_head"], (number, Counters.zero().pack()))
         try:
             tube = AdoptedTube(self, self.main, number, config)
             tube.install(now)
@@ -271,6 +305,11 @@ class SqliteTransaction(Transaction):
                     self.touched.add(edited.config.name)
             self.main.execute(SQL["delete_edits"], (rows[-1][0],))
 
+    def settle_sessions(self, now: int) -> None:
+        # What a session holds in a tube that is out of reach could not be given back.
+        if not self._out_of_reach:
+            super().settle_sessions(now)
+
     unattended = False
     """True while a session ends: nobody is there to be told what an adopted table refuses."""
 
@@ -286,6 +325,7 @@ class SqliteTransaction(Transaction):
 
     def token_block(self, least: int) -> tuple[int, int]:
         """Tokens that no other tube and no other process will give."""
+        self._main_first = self._main_first or self._temporary_begun
         start = self.main.value("SELECT token FROM store")
         end = start + max(TOKEN_BLOCK, least)
         self.main.execute(SQL["save_token"], (end,))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.sqlite.database import Database, Row
-from penstock.engines.sqlite.head import Head
+from penstock.engines.sqlite.head import Head, load
 from penstock.engines.sqlite.lanes import Lanes
 from penstock.engines.sqlite.statements import NO_KEYS, Keys, named, render
 from penstock.engines.transaction import TubeStore
@@ -48,7 +48,7 @@ class SqliteTube(TubeStore):
     def head(self) -> Head:
         """This tube's small row, loaded on first use and written back at the end of the transaction."""
         if self._head is None:
-            self._head = Head(self.database, self.number)
+            self._head = load(self.database, self.sql)
         self.tx.dirty[self.number] = self
         return self._head
 
@@ -58,7 +58,7 @@ class SqliteTube(TubeStore):
 
     def flush(self) -> None:
         if self._head is not None:
-            self._head.save(self.database)
+            self.database.execute(self.sql["save_head"], (self._head.pack(),))
 
     @property
     def counters(self) -> Counters:  # type: ignore[override]

@@ -4,7 +4,7 @@
 CREATE TABLE {table} (
     seq           INTEGER PRIMARY KEY,
     {id_column}
-    state         TEXT NOT NULL CHECK ({known_state}),
+    state         TEXT NOT NULL CHECK (seq = 0 OR {known_state}),
     reason        TEXT CHECK ({known_reason}),
     data          {data_rule},
     pri           INTEGER NOT NULL,
@@ -37,6 +37,19 @@ CREATE TABLE {table} (
     CHECK ((state = 'taken') = (token IS NOT NULL)),
     CHECK (state <> 'done' OR done_at IS NOT NULL)
 );
+
+-- name: insert_head
+-- Row 0 is no task: it holds what every verb of the tube reads and writes (head.py).
+INSERT INTO {table} (seq, {head_id}state, data, pri, created_at) VALUES (0, {head_id_value}'head', ?, 0, 0);
+
+-- name: load_head
+SELECT data FROM {table} WHERE seq = 0;
+
+-- name: save_head
+UPDATE {table} SET data = ? WHERE seq = 0;
+
+-- name: find_table
+SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = {table_name};
 
 -- name: create_due_index
 CREATE INDEX {due_index} ON {table} (due_at) WHERE due_at IS NOT NULL;
@@ -73,8 +86,11 @@ DROP INDEX IF EXISTS {ready_index};
 -- name: drop
 DROP TABLE {table};
 
+-- name: drop_if_exists
+DROP TABLE IF EXISTS {table};
+
 -- name: truncate
-DELETE FROM {table};
+DELETE FROM {table} WHERE seq > 0;
 
 -- name: insert
 INSERT INTO {table} ({stored}, due_at, place) VALUES ({marks}, ?, ?);
@@ -89,7 +105,7 @@ INSERT INTO {table} ({fresh}, lane, place)
 VALUES ({numbered_marks}, ?1, CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE lane = ?1 AND place IS NOT NULL) THEN NULL ELSE ?2 END);
 
 -- name: find
-SELECT {columns} FROM {table} WHERE {id} = ?;
+SELECT {columns} FROM {table} WHERE {id} = ? AND seq > 0;
 
 -- name: find_key
 SELECT {columns} FROM {table} WHERE key = ? AND state <> 'done';
@@ -136,19 +152,24 @@ RETURNING {columns};
 DELETE FROM {table}
 WHERE {id} = ? AND token = ? AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
     AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
-RETURNING {columns};
+RETURNING {id}, token, lane;
 
 -- name: ack_many
 DELETE FROM {table}
 WHERE {id} IN (SELECT value FROM json_each(?)) AND token IN (SELECT value FROM json_each(?))
     AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
     AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
-RETURNING {columns};
+RETURNING {id}, token, lane;
 
 -- name: next_in_lane
--- The holder of a lane's only slot is gone: the next of the lane stands in the line.
+-- The holder of a lane's slot is gone: the next of the lane stands in the line, unless a task taken before the
+-- limit was lowered still has a slot.
 UPDATE {table} SET place = {place_of_next}
-WHERE seq = (SELECT seq FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1);
+WHERE seq = (SELECT seq FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1)
+    AND NOT EXISTS (SELECT 1 FROM {table} AS slot WHERE slot.lane = {table}.lane AND slot.place IS NOT NULL);
+
+-- name: places_by_seq
+UPDATE {table} SET place = seq WHERE place IS NOT NULL;
 
 -- name: slots
 SELECT seq, state, place, {order} FROM {table} WHERE lane = ? AND place IS NOT NULL;
@@ -177,16 +198,13 @@ SELECT {columns} FROM {table} WHERE state = 'taken';
 SELECT {columns} FROM {table} WHERE state = 'taken' AND session = ?;
 
 -- name: seq_of
-SELECT seq FROM {table} WHERE {id} = ?;
+SELECT seq FROM {table} WHERE {id} = ? AND seq > 0;
 
 -- name: page
 SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: page_of_state
 SELECT {columns} FROM {table} WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?;
-
--- name: count_states
-SELECT state, count(*) FROM {table} GROUP BY state;
 
 -- name: next_lane
 -- The first lane after a name that holds ready or taken tasks or has settings.

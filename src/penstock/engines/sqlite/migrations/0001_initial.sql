@@ -15,19 +15,6 @@ CREATE TABLE tubes (
     config    TEXT NOT NULL
 );
 
--- What every verb of a tube reads and writes: one small row instead of scans and counts.
-CREATE TABLE heads (
-    tube      INTEGER PRIMARY KEY,
-    seq       INTEGER NOT NULL DEFAULT 0, -- the last seq given
-    turn      INTEGER NOT NULL DEFAULT 0, -- the last place given in the line
-    token     INTEGER NOT NULL DEFAULT 0, -- the last token granted, of the block up to token_end
-    token_end INTEGER NOT NULL DEFAULT 0,
-    next_due  INTEGER,                    -- a lower bound of the next moment at which something is due
-    lane_rows INTEGER NOT NULL DEFAULT 0, -- how many rows the tube has in lanes
-    mixed_pri INTEGER NOT NULL DEFAULT 0, -- 1 once tasks of different pri were in the tube
-    counters  BLOB NOT NULL
-);
-
 -- Lanes with settings of their own, or with a rate that is not yet idle. All others need no row.
 CREATE TABLE lanes (
     tube        INTEGER NOT NULL,
