@@ -100,7 +100,7 @@ BAD = [
     ("ttr", [1]),
     ("delay", float("nan")),
     ("delay", "soon"),
-    ("delay", datetime(2030, 1, 1)),  # noqa: DTZ001
+    ("delay", datetime(2030, 1, 1)),
     ("lane", 1.5),
     ("lane", True),
     ("lane", b"a"),

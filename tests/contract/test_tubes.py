@@ -63,7 +63,7 @@ def test_if_not_exists_gives_the_tube_that_is_there(q):  # case 9
 
 def test_if_not_exists_with_another_kind_is_refused(q):  # case 10
     q.create_tube("jobs", "fifo")
-    with pytest.raises(UsageError, match="'fifo'.*'fifottl'"):
+    with pytest.raises(UsageError, match=r"'fifo'.*'fifottl'"):
         q.create_tube("jobs", "fifottl", if_not_exists=True)
     assert q.tube("jobs").kind == "fifo"
 
