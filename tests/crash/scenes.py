@@ -32,9 +32,10 @@ def prepare(path: str) -> None:
 
 
 def _both(q: penstock.Queue) -> None:
+    plain, lanes = q.tube("plain"), q.tube("lanes")
     with q.transaction() as tx:
-        q.tube("plain").put("one", transaction=tx)
-        q.tube("lanes").put("two", lane="c", transaction=tx)
+        plain.put("one", transaction=tx)
+        lanes.put("two", lane="c", transaction=tx)
 
 
 SCENES: dict[str, tuple[Callable[[penstock.Queue], Any], Callable[[Any], Any]]] = {

@@ -19,7 +19,7 @@ AT_ONCE = 4
 """Processes at a time."""
 WRITTEN = ["put", "put in a lane", "take", "ack", "ack in a lane", "release", "create_tube", "transaction", "adopt"]
 """Scenes that are killed before every write too."""
-MASKED = {"token", "token_end", "epoch", "uuid", "name", "registry"}
+MASKED = {"token", "token_end", "epoch", "uuid", "name", "registry", "worker"}
 """Columns that differ from process to process."""
 
 
@@ -37,18 +37,13 @@ def dump(path: Path, ignore: tuple[str, ...] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {"schema": sorted(connection.execute("SELECT name, sql FROM sqlite_schema"))}
     for name in names:
         if name not in ignore:
-            cursor = connection.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2')  # noqa: S608
-            rows = cursor.fetchall()
-            found[name] = [tuple(_mask(name, column, value) for column, value in row) for row in _named(cursor, rows)]
+            columns = [column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))]
+            rows = connection.execute(f'SELECT * FROM "{name}" ORDER BY 1, 2')  # noqa: S608
+            found[name] = [
+                tuple(_mask(name, column, value) for column, value in zip(columns, row, strict=True)) for row in rows
+            ]
     connection.close()
     return found
-
-
-def _named(cursor: apsw.Cursor, rows: list[Any]) -> list[list[tuple[str, Any]]]:
-    if not rows:
-        return []
-    names = [column[0] for column in cursor.description_full or ()] if rows else []
-    return [list(zip(names, row, strict=True)) for row in rows]
 
 
 def _mask(table: str, column: str, value: Any) -> Any:
