@@ -114,10 +114,10 @@ class Engine:
         return self.store.listen(tube, callback)
 
     def keep(self, session: Session) -> None:
-        self.store.keep(session)
+        self.store.keep(session, id(self))
 
     def lose(self, session: Session) -> None:
-        self.store.lose(session)
+        self.store.lose(session, id(self))
 
     def dismiss(self) -> None:
         """Nobody waits here any more: who does gets nothing, and nothing of what is given back now."""

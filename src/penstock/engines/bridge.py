@@ -57,6 +57,7 @@ class AsyncEngine:
         self._loop = asyncio.get_running_loop()
         self._group: Group = []
         self._busy = False
+        self._closed = False
         self._jobs: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="penstock bridge", daemon=True)
         self._thread.start()
@@ -100,6 +101,8 @@ class AsyncEngine:
         """Perform an op; what it refuses is raised."""
         if _inside.get() is self.engine.store:
             raise UsageError("this task is inside q.transaction(): pass transaction= to every call until it ends")
+        if self._closed:
+            raise UsageError("this queue is closed; connect() again")
         future: asyncio.Future[R] = self._loop.create_future()
         self._group.append((op, future))
         if not self._busy:
@@ -110,7 +113,11 @@ class AsyncEngine:
     def _send(self) -> None:
         group = self._group
         self._group = []
-        self._jobs.put(group)
+        if self._closed:
+            error = UsageError("this queue is closed; connect() again")
+            self._deliver(group, [error] * len(group))
+        else:
+            self._jobs.put(group)
 
     def _work(self) -> None:
         while (group := self._jobs.get()) is not None:
@@ -204,6 +211,7 @@ class AsyncEngine:
         return AsyncTransactor(self.engine.join(transaction), None)
 
     async def close(self) -> None:
+        self._closed = True
         self._jobs.put(None)
         await asyncio.to_thread(self._close)
 

@@ -62,7 +62,6 @@ class MemoryTube(TubeStore):
         self.next_due = None
         self._seq = 0
         self._turn = 0
-        self._settings: dict[str, dict[str, Any]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -347,11 +346,8 @@ class MemoryTube(TubeStore):
             if record is not None and rules.due(record) == what:
                 break
             heapq.heappop(self._timers)
-        moments = [heap[0] for heap in (self._wakes,) if heap]
-        first = [at for at, _ in moments]
-        if self._timers:
-            first.append(self._timers[0][0].at)
-        return min(first, default=None)
+        firsts = [at for at, _ in self._wakes[:1]] + [what.at for what, _ in self._timers[:1]]
+        return min(firsts, default=None)
 
     def _ordered(self, *states: State) -> list[Record]:
         return sorted((r for r in self._records.values() if r.state in states), key=lambda r: (r.pri, r.seq))
@@ -420,11 +416,10 @@ class MemoryTransaction(Transaction):
 
     def save_holder(self, session: Session, expires_at: int, attached: int) -> Holder:
         old = self.sessions.get(session.uuid)
-        if old is None:
-            self.numbers += 1
-        holder = Holder(self.numbers if old is None else old.number, session, expires_at, attached)
-        self.sessions[session.uuid] = holder
-        return holder
+        self.numbers += old is None
+        number = self.numbers if old is None else old.number
+        self.sessions[session.uuid] = Holder(number, session, expires_at, attached)
+        return self.sessions[session.uuid]
 
     def forget_holder(self, holder: Holder) -> None:
         del self.sessions[holder.session.uuid]
@@ -488,8 +483,7 @@ class MemoryStore(Store):
 
     def abandon(self) -> MemoryStore:
         self.close()
-        data = self.data
-        data.begin_run(self.clock.now())
+        (data := self.data).begin_run(self.clock.now())
         data.epoch = next_epoch(data.token >> 32)
         data.token = data.epoch << 32
         return MemoryStore(self.name, self.clock, data)

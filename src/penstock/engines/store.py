@@ -69,6 +69,8 @@ class Store(ABC):
         self._outbox: deque[tuple[Callback, TubeConfig, Record, Event]] = deque()
         self._announcing = threading.RLock()
         self._sessions: dict[str, Session] = {}
+        self._keeping: dict[str, set[int]] = {}
+        """Which engines of this process keep a session alive; two queues may share one."""
         self._alive_at: dict[str, int] = {}
         self._next_tick: int | None = 0
         self._keeper: Keeper | None = None
@@ -245,16 +247,21 @@ class Store(ABC):
 
     # -- sessions and time -------------------------------------------------------------------------
 
-    def keep(self, session: Session) -> None:
-        """Keep a session alive from now on."""
+    def keep(self, session: Session, engine: int) -> None:
+        """Keep a session alive from now on, for one of the engines on this store."""
+        self._keeping.setdefault(session.uuid, set()).add(engine)
         self._alive_at[session.uuid] = self.clock.now()
         self._sessions[session.uuid] = session
         if self._keeper is not None:
             self._keeper.poke()
 
-    def lose(self, session: Session) -> None:
-        """Stop keeping a session alive."""
-        self._sessions.pop(session.uuid, None)
+    def lose(self, session: Session, engine: int) -> None:
+        """Stop keeping a session alive once no engine on this store does."""
+        keeping = self._keeping.get(session.uuid, set())
+        keeping.discard(engine)
+        if not keeping:
+            self._keeping.pop(session.uuid, None)
+            self._sessions.pop(session.uuid, None)
 
     def beat(self) -> float:
         """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""

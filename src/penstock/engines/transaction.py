@@ -313,6 +313,8 @@ class Transaction(ABC):
         for holder in sorted(self.holders(), key=lambda h: (h.expires_at, h.number)):
             if holder.expires_at > now:
                 break
+            for name in self.tube_names():
+                self.tube(name).settle(holder.expires_at - 1)
             self.end_session(holder, holder.expires_at)
 
     def end_session(self, holder: Holder, at: int) -> int:

@@ -150,6 +150,7 @@ class AdoptedTube(SqliteTube):
         return (*values, *parts)
 
     def next_seq(self, at_least: int = 0) -> int:
+        self.check()
         if self.config.id in ("auto", "time64"):
             highest = self.database.value(self._own["highest"])
             at_least = max(at_least, highest + 1 if isinstance(highest, int) else 1)
@@ -436,7 +437,7 @@ class AdoptedTube(SqliteTube):
                 return
             new = edits.edited(self.config, record, self.letter(record), values, now)
             self.counters.move(record.state, new.state)
-            super().update(record, new, now)
+            super().update(record._replace(lane=new.lane), new, now)
         if self._differs(new, values):
             self._write_row(new)
 

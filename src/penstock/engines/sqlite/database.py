@@ -58,6 +58,8 @@ class Database:
 
     def _set_up(self, level: Level, read_only: bool) -> None:
         connection = self.connection
+        # Plans that do not depend on bound values: else SQLite prepares a statement anew when a value changes.
+        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         if not read_only:
             connection.pragma("page_size", PAGE)
             mode = connection.pragma("journal_mode", "wal")

@@ -1,5 +1,8 @@
 """Put, take and ack of ordinary tasks in as few statements as can be.
 
+A select and a plain update cost less than one statement with a subquery or RETURNING: those make SQLite build
+a temporary table. The write lock is held from the first read, so nothing can come between.
+
 Each function answers None when the case is not an ordinary one; then the verbs, which know every rule, do
 the work. What is ordinary: no history, no callback, no adopted table, lanes without settings or rates.
 """
@@ -13,6 +16,7 @@ from penstock.engines import verbs
 from penstock.engines.sqlite.transaction import SqliteTransaction
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import ops, rules
+from penstock.model.duration import FOREVER
 from penstock.model.errors import PenstockError, TubeFull
 from penstock.model.state import Event, State
 from penstock.model.task import Draft, Gone, Placed, Record
@@ -57,7 +61,7 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
         delayed += record.state == DELAYED
         results.append(Placed(record, "new"))
     if rows:
-        _insert(tube, rows)
+        _write(tube, "insert_in_lane" if config.features.lanes else "insert_fresh", rows)
         counters = head.counters
         counters.call(Event.PUT, len(rows))
         counters.move(None, READY, len(rows) - delayed)
@@ -128,12 +132,12 @@ def _are_ordinary(tube: SqliteTube, drafts: tuple[Draft, ...]) -> bool:
     return True
 
 
-def _insert(tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
-    sql = tube.sql["insert_in_lane" if tube.config.features.lanes else "insert_fresh"]
+def _write(tube: SqliteTube, name: str, rows: list[tuple[Any, ...]]) -> None:
+    """One statement for one row or for many."""
     if len(rows) == 1:
-        tube.database.execute(sql, rows[0])
+        tube.database.execute(tube.sql[name], rows[0])
     else:
-        tube.database.connection.executemany(sql, rows)
+        tube.database.connection.executemany(tube.sql[name], rows)
 
 
 def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
@@ -154,43 +158,48 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
         return []
     holder = tx.join(op.session, now)
     token = tube.next_tokens(wanted)
-    ttr = op.ttr
-    if wanted == 1:
-        rows = tube.database.execute(tube.sql["take"], (holder.number, token + 1, now, now, ttr, now, ttr)).fetchall()
-    else:
-        rows = tube.database.rows(tube.sql["take_many"], (wanted, holder.number, token, now, now, ttr, now, ttr))
-        rows.sort(key=_by_token)
-    new = tuple.__new__
-    granted: list[Record] = [new(Record, row) for row in rows]
-    if config.features.ttr:
-        for record in granted:
-            deadline = record.deadline
-            if deadline is not None and (head.next_due is None or deadline < head.next_due):
-                head.next_due = deadline
+    granted: list[Record] = []
+    grants: list[tuple[Any, ...]] = []
+    for row in tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall():
+        token += 1
+        record = _granted(row, holder.number, token, now, op.ttr)
+        deadline = record.deadline
+        if deadline is not None and (head.next_due is None or deadline < head.next_due):
+            head.next_due = deadline
+        granted.append(record)
+        grants.append((holder.number, token, record.attempt, now, deadline, deadline, record.seq))
+    if granted:
+        _write(tube, "grant", grants)
+        head.counters.call(Event.TAKE, len(granted))
+        head.counters.move(READY, TAKEN, len(granted))
     if lanes and config.lane_concurrency is None:
         for record in granted:
             if record.lane is not None:
                 next_in_lane(tube, record.lane)
-    if granted:
-        head.counters.call(Event.TAKE, len(granted))
-        head.counters.move(READY, TAKEN, len(granted))
     return granted
 
 
-_TOKEN = Record._fields.index("token")
+def _granted(row: tuple[Any, ...], session: int, token: int, now: int, ttr: int | None) -> Record:
+    """What rules.take answers, made in one go."""
+    values = list(row)
+    values[_STATE], values[_SESSION], values[_TOKEN], values[_TAKEN_AT] = TAKEN.value, session, token, now
+    values[_ATTEMPT] += 1
+    limit = values[_TTR] if ttr is None else ttr
+    values[_DEADLINE] = None if limit is None or limit >= FOREVER else now + limit
+    record: Record = tuple.__new__(Record, values)
+    return record
 
 
-def _by_token(row: tuple[Any, ...]) -> int:
-    token: int = row[_TOKEN]
-    return token
+_STATE, _SESSION, _TOKEN, _TAKEN_AT, _ATTEMPT, _TTR, _DEADLINE = (
+    Record._fields.index(name) for name in ("state", "session", "token", "taken_at", "attempt", "ttr", "deadline")
+)
 
 
 def next_in_lane(tube: SqliteTube, lane: str) -> None:
-    """The next task of a lane stands in the line."""
-    if tube.config.lane_pick == "turns":
-        tube.database.execute(tube.sql["next_in_lane"], (tube.next_place(0), lane))
-    else:
-        tube.database.execute(tube.sql["next_in_lane"], (lane,))
+    """The next task of a lane stands in the line, unless another one of the lane has a slot."""
+    waiting = tube.database.execute(tube.sql["first_waiting"], (lane,)).fetchone()
+    if waiting is not None and tube.database.execute(tube.sql["slots"], (lane,)).fetchone() is None:
+        tube.database.execute(tube.sql["set_place"], (tube.next_place(waiting[0]), waiting[0]))
 
 
 def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | PenstockError] | None:
@@ -198,33 +207,35 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     if tube is None or tube.config.keep:
         return None
     holder = tx.holder(op.session.uuid)
-    if holder is None:
+    if holder is None or any(_is_special(item) for item in op.items):
         return None
-    for item in op.items:
-        if _is_special(item):
-            return None
     if len(op.items) == 1:
-        lease = op.items[0].lease
-        rows = tube.database.execute(tube.sql["ack"], (lease.id, lease.token, holder.number, now)).fetchall()
+        rows = tube.database.execute(tube.sql["lease"], (op.items[0].lease.id,)).fetchall()
     else:
-        ids = json.dumps([item.lease.id for item in op.items])
-        tokens = json.dumps([item.lease.token for item in op.items])
-        rows = tube.database.rows(tube.sql["ack_many"], (ids, tokens, holder.number, now))
-    if rows:
-        _account(tx, tube, rows)
+        rows = tube.database.execute(tube.sql["leases"], (json.dumps([i.lease.id for i in op.items]),)).fetchall()
+    leases = {row[1]: row for row in rows}
     gone = Gone(now)
-    if len(rows) == len(op.items) == 1:
-        return [gone]
-    done = {(task_id, token) for task_id, token, _ in rows}
-    results: list[Record | Gone | PenstockError] = []
+    results: list[Any] = []
+    acked: list[tuple[Any, ...]] = []
     for item in op.items:
-        if item.lease in done:
-            done.remove(item.lease)
+        row = leases.get(item.lease.id)
+        if row is not None and _is_plain(row, item.lease.token, holder.number, now):
+            acked.append(leases.pop(item.lease.id))
             results.append(gone)
         else:
-            results.extend(verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now))
-    assert not done, "a row was acked that nobody asked for"
+            results.append(item)
+    if acked:
+        _account(tx, tube, acked)
+    for index, item in enumerate(results):
+        if item is not gone:
+            results[index : index + 1] = verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
     return results
+
+
+def _is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
+    """A lease that is the caller's, of a task that nobody keeps, repeats or watches."""
+    _, _, held_token, held_session, deadline, special, _ = row
+    return held_token == token and held_session == session and not special and (deadline is None or deadline > now)
 
 
 def _is_special(item: ops.Finish) -> bool:
@@ -232,13 +243,14 @@ def _is_special(item: ops.Finish) -> bool:
     return lease.token is None or item.keep is not None or item.update is not None or isinstance(lease.id, tuple)
 
 
-def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[Any]) -> None:
+def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
+    _write(tube, "remove", [row[:1] for row in rows])
     counters = tube.head.counters
     counters.call(Event.ACK, len(rows))
     counters.move(TAKEN, None, len(rows))
     counters.finished(len(rows))
     tx.touched.add(tube.config.name)
     if tube.config.features.lanes and tube.config.lane_concurrency is not None:
-        for _, _, lane in rows:
-            if lane is not None:
-                next_in_lane(tube, lane)
+        for row in rows:
+            if row[-1] is not None:
+                next_in_lane(tube, row[-1])

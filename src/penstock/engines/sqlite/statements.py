@@ -77,7 +77,8 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
         "in_line": " AND place IS NOT NULL" if lanes else "",
         "waiting": waiting,
         "slot_on_take": slot_on_take(config),
-        "place_of_next": "?1" if turns else "seq",
+        "lease": f"seq, {id_column}, token, session, deadline, "
+        "keep IS NOT NULL OR repeat IS NOT NULL OR watched_until IS NOT NULL, lane",
     }
     for index in ("due", "taken", "buried", "key", "put_id", "ready", "waiting", "slot"):
         values[f"{index}_index"] = f'"tasks_{number}_{index}"'

@@ -51,6 +51,7 @@ class SqliteTransaction(Transaction):
         """Start a transaction; forget what another connection may have changed."""
         self.main.execute("BEGIN IMMEDIATE")
         self.announced, self.touched = [], set()
+        self._main_first = False
         if self.main.connection.data_version() != self._version:
             self.refresh()
 

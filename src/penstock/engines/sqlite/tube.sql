@@ -129,47 +129,19 @@ SELECT {columns} FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIM
 -- name: lane_candidate
 SELECT {columns} FROM {table} WHERE lane = ? AND place IS NOT NULL AND state = 'ready';
 
--- name: take
+-- name: candidates
+SELECT {columns} FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT ?;
+
+-- name: grant
 UPDATE {table}
-SET state = 'taken', session = ?, token = ?, attempt = attempt + 1, taken_at = ?,
-    deadline = ? + coalesce(?, ttr), due_at = ? + coalesce(?, ttr){slot_on_take}
-WHERE seq = (SELECT seq FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT 1)
-RETURNING {columns};
+SET state = 'taken', session = ?, token = ?, attempt = ?, taken_at = ?, deadline = ?, due_at = ?{slot_on_take}
+WHERE seq = ?;
 
--- name: take_many
-WITH next AS MATERIALIZED (
-    SELECT seq, row_number() OVER () AS n
-    FROM (SELECT seq FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT ?)
-)
-UPDATE {table}
-SET state = 'taken', session = ?, token = ? + next.n, attempt = attempt + 1, taken_at = ?,
-    deadline = ? + coalesce(?, ttr), due_at = ? + coalesce(?, ttr){slot_on_take}
-FROM next WHERE {table}.seq = next.seq
-RETURNING {columns};
+-- name: lease
+SELECT {lease} FROM {table} WHERE {id} = ? AND state = 'taken';
 
--- name: ack
--- The plain end of a lease: nothing is kept, repeated or watched. What does not match is looked at closely.
-DELETE FROM {table}
-WHERE {id} = ? AND token = ? AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
-    AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
-RETURNING {id}, token, lane;
-
--- name: ack_many
-DELETE FROM {table}
-WHERE {id} IN (SELECT value FROM json_each(?)) AND token IN (SELECT value FROM json_each(?))
-    AND session = ? AND state = 'taken' AND (deadline IS NULL OR deadline > ?)
-    AND keep IS NULL AND repeat IS NULL AND watched_until IS NULL
-RETURNING {id}, token, lane;
-
--- name: next_in_lane
--- The holder of a lane's slot is gone: the next of the lane stands in the line, unless a task taken before the
--- limit was lowered still has a slot.
-UPDATE {table} SET place = {place_of_next}
-WHERE seq = (SELECT seq FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1)
-    AND NOT EXISTS (SELECT 1 FROM {table} AS slot WHERE slot.lane = {table}.lane AND slot.place IS NOT NULL);
-
--- name: places_by_seq
-UPDATE {table} SET place = seq WHERE place IS NOT NULL;
+-- name: leases
+SELECT {lease} FROM {table} WHERE {id} IN (SELECT value FROM json_each(?)) AND state = 'taken';
 
 -- name: slots
 SELECT seq, state, place, {order} FROM {table} WHERE lane = ? AND place IS NOT NULL;

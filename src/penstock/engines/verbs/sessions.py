@@ -32,7 +32,9 @@ def identify(tx: Transaction, op: ops.Identify, now: int) -> Session:
 def keep_alive(tx: Transaction, op: ops.KeepAlive, now: int) -> list[int]:
     holder = tx.join(op.session, now)
     until = now + op.session.ttl if op.until is None else op.until
-    tx.save_holder(op.session, max(until, holder.expires_at), holder.attached)
+    if op.session.ttl >= holder.session.ttl:
+        until = max(until, holder.expires_at)
+    tx.save_holder(op.session, until, holder.attached)
     return [
         record.token
         for name in tx.tube_names()
