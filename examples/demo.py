@@ -126,7 +126,7 @@ def follow(pages: penstock.Tube, progress: Progress, names: list[str]) -> None:
 
 def summary(sites: dict[str, Site]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for column in ("site", "fetched", "retried", "buried", "limit/s", "top/s", "held", "wait p50", "p95 s"):
+    for column in ("site", "fetched", "retried", "buried", "limit/s", "top/s", "held", "p50 s", "p95 s"):
         table.add_column(column, justify="left" if column == "site" else "right", no_wrap=True)
     for name, site in sites.items():
         table.add_row(
@@ -175,7 +175,8 @@ def run(folder: Path, options: argparse.Namespace, console: Console) -> int:
         buried = pages.tasks("buried", limit=3)
     console.print(
         f"{counted.calls['take']} requests by {options.workers} threads for {len(web.pages)} pages: "
-        f"{counted.tasks['kept']} fetched, {counted.tasks['buried']} buried, {len(twice)} fetched twice."
+        f"{counted.tasks['kept']} fetched, {counted.tasks['buried']} buried, {len(twice)} fetched twice.",
+        soft_wrap=True,
     )
     for task in buried:
         console.print(f"  buried: {task.data} ({task.reason}, attempt {task.attempt})")
