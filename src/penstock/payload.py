@@ -83,9 +83,14 @@ def _check_text(value: str) -> None:
 
 def error_text(error: BaseException | str | None) -> str | None:
     """An error as text: type, message and the end of the traceback. Nothing is ever rebuilt from it."""
-    if error is None or isinstance(error, str):
-        return None if error is None else error.replace("\0", "\ufffd")[:MAX_ERROR]
-    head = f"{type(error).__name__}: {error}"
-    trace = "".join(traceback.format_tb(error.__traceback__))[-MAX_ERROR:]
-    text = f"{head[:MAX_ERROR]}\n{trace}".rstrip()
+    if error is None:
+        return None
+    if isinstance(error, BaseException):
+        head = f"{type(error).__name__}: {error}"
+        trace = "".join(traceback.format_tb(error.__traceback__))[-MAX_ERROR:]
+        text = f"{head[:MAX_ERROR]}\n{trace}".rstrip()
+    elif isinstance(error, str):
+        text = error[:MAX_ERROR]
+    else:
+        raise UsageError(f"error must be text or an exception, got {error!r}")
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
