@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -42,16 +42,6 @@ _SQL = named("adopted.sql")
 log = logging.getLogger("penstock")
 
 
-class Update(NamedTuple):
-    """Columns that a verb changes together with the task."""
-
-    stored: Record
-    """The task as it is stored."""
-    seen: Record
-    """The same with its new lane and priority, which is what the verb goes on with."""
-    columns: dict[str, Any]
-
-
 class AdoptedTube(SqliteTube):
     tx: SqliteTransaction
 
@@ -71,7 +61,7 @@ class AdoptedTube(SqliteTube):
         self._data: list[str] = []
         self._schema = -1
         self.broken: str | None = None
-        self._update: Update | None = None
+        self._update: edits.Update | None = None
         self._unattended = False
         self.look()
 
@@ -362,7 +352,7 @@ class AdoptedTube(SqliteTube):
         columns = dict(update)
         seen = self._moved(record, columns)
         # A record of its own, so that save() recognises it.
-        self._update = Update(record, seen._replace(), self._free(columns))
+        self._update = edits.Update(record, seen._replace(), self._free(columns))
         return self._update.seen
 
     # -- changes by hand ---------------------------------------------------------------------------

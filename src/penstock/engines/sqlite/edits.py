@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.model import rules
 from penstock.model.duration import FOREVER, SECOND
@@ -20,6 +20,16 @@ from penstock.model.task import Draft, Record, TaskId
 from penstock.model.tube import PRI_RANGE, TubeConfig
 
 STATES = {"R": State.READY, "T": State.TAKEN, "W": State.DELAYED, "B": State.BURIED, "Z": State.DONE, "D": State.DONE}
+
+
+class Update(NamedTuple):
+    """Columns that a verb changes together with the task."""
+
+    stored: Record
+    """The task as it is stored."""
+    seen: Record
+    """The same with its new lane and priority, which is what the verb goes on with."""
+    columns: dict[str, Any]
 
 
 def fresh(config: TubeConfig, task_id: TaskId, seq: int, row: Mapping[str, Any], now: int) -> Record:
