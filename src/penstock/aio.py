@@ -256,7 +256,10 @@ class AsyncTube:
             self._config, self._kind, data, pri, ttl, ttr, delay, lane, key, on_conflict, put_id, id,
             max_attempts, keep, repeat,
         )  # fmt: skip
-        placed = (await self._put((draft,), timeout, transaction))[0]
+        if timeout == 0 and transaction is None:
+            placed = (await self._engine.execute(ops.Put(self._config.name, (draft,))))[0]
+        else:
+            placed = (await self._put((draft,), timeout, transaction))[0]
         if isinstance(placed, PenstockError):
             raise placed
         return AsyncTask(self, placed.record, placed.outcome)
@@ -288,8 +291,6 @@ class AsyncTube:
         self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object
     ) -> list[Placed | PenstockError]:
         op = ops.Put(self.name, drafts)
-        if timeout == 0 and transaction is None:
-            return await self._engine.execute(op)
         if timeout == 0:
             return await self._queue._run(op, transaction)
         if transaction is not None:

@@ -103,9 +103,9 @@ def put_draft(
     return Draft(
         text,
         None if pri is None else check_pri(pri),
-        "derived" if ttl == "derived" else duration.length(ttl, "ttl"),
-        duration.length(ttr, "ttr"),
-        duration.delay(delay),
+        None if ttl is None else "derived" if ttl == "derived" else duration.length(ttl, "ttl"),
+        None if ttr is None else duration.length(ttr, "ttr"),
+        None if delay is None else duration.delay(delay),
         None if lane is None else check_text(lane, "lane"),
         None if key is None else check_text(key, "key"),
         on_conflict,
@@ -113,7 +113,7 @@ def put_draft(
         id,
         max_attempts,
         None if keep is None else parse_keep(keep, "keep"),
-        check_repeat(repeat),
+        None if repeat is None else check_repeat(repeat),
     )
 
 

@@ -353,7 +353,10 @@ class Tube:
             self._config, self._kind, data, pri, ttl, ttr, delay, lane, key, on_conflict, put_id, id,
             max_attempts, keep, repeat,
         )  # fmt: skip
-        placed = (self._put((draft,), timeout, transaction))[0]
+        if timeout == 0 and transaction is None:
+            placed = (self._engine.execute(ops.Put(self._config.name, (draft,))))[0]
+        else:
+            placed = (self._put((draft,), timeout, transaction))[0]
         if isinstance(placed, PenstockError):
             raise placed
         return Task(self, placed.record, placed.outcome)
@@ -390,8 +393,6 @@ class Tube:
         self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object
     ) -> list[Placed | PenstockError]:
         op = ops.Put(self.name, drafts)
-        if timeout == 0 and transaction is None:
-            return self._engine.execute(op)
         if timeout == 0:
             return self._queue._run(op, transaction)
         if transaction is not None:

@@ -36,8 +36,3 @@ def test_a_new_run_counts_calls_anew_and_keeps_rows():  # case 134
     statistics = counters.statistics()
     assert (statistics.tasks["buried"], statistics.tasks["kept"], statistics.tasks["done"]) == (1, 1, 0)
     assert not any(statistics.calls.values())
-
-
-def test_packed_counters_come_back_equal():
-    counters = Counters(range(len(Counters.zero())))
-    assert Counters.unpack(counters.pack()) == counters

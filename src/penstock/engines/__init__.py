@@ -102,6 +102,8 @@ class Engine:
     def join(self, transaction: object) -> Transactor:
         """The caller's own transaction, as something that performs ops."""
         self._check()
+        if not self.store.usable:
+            self.store.check_usable()
         if not isinstance(transaction, Transactor):
             return self.store.join(transaction)
         if transaction.ended:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
 from penstock.model.state import Event, State
@@ -12,7 +11,6 @@ CALLS = tuple(Event)
 _KEPT, _DONE = TASKS.index("kept"), TASKS.index("done")
 _STATES = {State.READY: 0, State.TAKEN: 1, State.DELAYED: 2, State.BURIED: 3, State.DONE: _KEPT}
 _CALLS = {event: len(TASKS) + i for i, event in enumerate(CALLS)}
-_FORMAT = struct.Struct(f"<{len(TASKS) + len(CALLS)}q")
 
 
 class Statistics(NamedTuple):
@@ -32,13 +30,6 @@ class Counters(list[int]):
     @classmethod
     def zero(cls) -> Counters:
         return cls([0] * (len(TASKS) + len(CALLS)))
-
-    @classmethod
-    def unpack(cls, blob: bytes) -> Counters:
-        return cls(_FORMAT.unpack(blob))
-
-    def pack(self) -> bytes:
-        return _FORMAT.pack(*self)
 
     def move(self, source: str | None, target: str | None, number: int = 1) -> None:
         """Rows went from one state to another; None is "not stored"."""

@@ -12,7 +12,8 @@ import struct
 from penstock.engines.sqlite.database import Database
 from penstock.model.stats import Counters
 
-_NUMBERS = struct.Struct("<7q")
+_WORDS = 7
+_FORMAT = struct.Struct(f"<{_WORDS + len(Counters.zero())}q")
 _NEVER = -1
 
 
@@ -22,7 +23,7 @@ class Head:
     __slots__ = ("counters", "lane_rows", "mixed_pri", "next_due", "seq", "token", "token_end", "turn")
 
     def __init__(self, blob: bytes) -> None:
-        numbers = _NUMBERS.unpack_from(blob)
+        numbers = _FORMAT.unpack(blob)
         self.seq: int = numbers[0]
         """The last seq given."""
         self.turn: int = numbers[1]
@@ -36,19 +37,24 @@ class Head:
         """How many rows the tube has in lanes."""
         self.mixed_pri: int = numbers[6]
         """1 once tasks of different pri were in the tube."""
-        self.counters = Counters.unpack(blob[_NUMBERS.size :])
+        self.counters = Counters(numbers[_WORDS:])
 
     @classmethod
     def fresh(cls) -> bytes:
         """The head of a tube that never held a task."""
-        return _NUMBERS.pack(0, 0, 0, 0, _NEVER, 0, 0) + Counters.zero().pack()
+        return _FORMAT.pack(0, 0, 0, 0, _NEVER, 0, 0, *Counters.zero())
 
     def pack(self) -> bytes:
-        next_due = _NEVER if self.next_due is None else self.next_due
-        numbers = _NUMBERS.pack(
-            self.seq, self.turn, self.token, self.token_end, next_due, self.lane_rows, self.mixed_pri
+        return _FORMAT.pack(
+            self.seq,
+            self.turn,
+            self.token,
+            self.token_end,
+            _NEVER if self.next_due is None else self.next_due,
+            self.lane_rows,
+            self.mixed_pri,
+            *self.counters,
         )
-        return numbers + self.counters.pack()
 
 
 def load(database: Database, sql: dict[str, str]) -> Head:

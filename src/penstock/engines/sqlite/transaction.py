@@ -44,6 +44,8 @@ class SqliteTransaction(Transaction):
         self.first_end: int = 0
         """No session ends before this moment; 0 while that is not known."""
         self.dirty: dict[int, SqliteTube] = {}
+        self._used: dict[int, SqliteTube] = {}
+        """What was dirty until it was written back."""
 
     # -- begin and end -----------------------------------------------------------------------------
 
@@ -59,6 +61,7 @@ class SqliteTransaction(Transaction):
         """A transaction has been started, by us or by the caller on its own connection."""
         self.announced, self.touched = [], set()
         self._main_first = False
+        self._used = {}
         version = self.main.connection.data_version()
         if version != self._version:
             self.refresh()
@@ -98,7 +101,7 @@ class SqliteTransaction(Transaction):
         if self.dirty:
             for tube in self.dirty.values():
                 tube.flush()
-            self.dirty = {}
+            self._used, self.dirty = self.dirty, {}
 
     def rollback(self) -> None:
         """Undo everything, and trust nothing that was loaded."""
@@ -146,11 +149,10 @@ class SqliteTransaction(Transaction):
                 tube.head.seq = now
 
     def next_due(self) -> int | None:
-        """The earliest bound among the tubes that this transaction touched."""
+        """The earliest bound among the tubes that this transaction looked at: another process may have set it."""
         first = None
-        for name in self.touched:
-            tube = self._tubes.get(name)
-            moment = None if tube is None or tube._head is None else tube._head.next_due
+        for tube in self._used.values():
+            moment = None if tube._head is None else tube._head.next_due
             if moment is not None and (first is None or moment < first):
                 first = moment
         return first
