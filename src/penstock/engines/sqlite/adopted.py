@@ -427,7 +427,7 @@ class AdoptedTube(SqliteTube):
                 return
             new = edits.edited(self.config, record, self.letter(record), values, now)
             self.counters.move(record.state, new.state)
-            super().update(record._replace(lane=new.lane), new, now)
+            super().update(record, new, now)
         if self._differs(new, values):
             self._write_row(new)
 
