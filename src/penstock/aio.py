@@ -277,13 +277,15 @@ class AsyncTube:
 
         Good items are stored even when others are refused; BatchError then has a task or an error for each.
         """
+        calls.check_errors(errors)
         unknown = set(options) - set(calls.ENTRY_OPTIONS)
         if unknown:
             raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}")
         if self._config.id == "function":
             items = [calls.with_id(item, self._make_id) for item in items]
         drafts = calls.drafts(self._config, self._kind, items, options)
-        placed = await self._put(drafts, timeout, transaction)
+        good = tuple(draft for draft in drafts if not isinstance(draft, PenstockError))
+        placed = calls.merged(drafts, await self._put(good, timeout, transaction))
         tasks = [p if isinstance(p, PenstockError) else AsyncTask(self, p.record, p.outcome) for p in placed]
         return calls.batch(tasks, errors, "put_many")
 
@@ -402,6 +404,7 @@ class AsyncTube:
         errors: Errors = "raise",
     ) -> list[AsyncTask]:
         """Finish many tasks in one transaction: AsyncTask objects, or ids this session holds."""
+        calls.check_errors(errors)
         views = [task if isinstance(task, AsyncTask) else None for task in tasks]
         leases = [task._lease() if isinstance(task, AsyncTask) else ops.Lease(calls.check_id(task)) for task in tasks]
         items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
@@ -542,6 +545,7 @@ class AsyncTube:
     async def drop(self, force: bool = False) -> None:
         """Remove the tube. TubeBusy while tasks are taken or takers wait, unless forced."""
         await self._engine.execute(ops.DropTube(self.name, force))
+        self._engine.listen(self.name, None)
 
     async def tasks(
         self, state: State | str | None = None, limit: int = 100, after: TaskId | None = None

@@ -13,7 +13,7 @@ from penstock.model.duration import FOREVER, SECOND, Seconds
 from penstock.model.errors import BatchError, PenstockError, UsageError
 from penstock.model.session import Session
 from penstock.model.state import Reason, State
-from penstock.model.task import Draft, OnConflict, TaskId
+from penstock.model.task import Draft, OnConflict, Placed, TaskId
 from penstock.model.tube import HOOKS, KINDS, PRI_RANGE, Features, Kind, TubeConfig, check_text, parse_keep
 
 DelayArgument = Seconds | datetime
@@ -43,27 +43,44 @@ class Entry:
     repeat: Seconds | None = None
 
 
-def drafts(config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]) -> tuple[Draft, ...]:
-    """What put_many was given, as drafts. Options of the call are checked once, not for every item."""
+def drafts(
+    config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]
+) -> list[Draft | PenstockError]:
+    """What put_many was given: a draft or an error each. Options of the call are checked once, for all."""
     items = list(items)
     if len(items) > MAX_BATCH:
         raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(items)}; put them in parts")
-    if config.hooks or not items:
-        return tuple(draft(config, kind, item, options) for item in items)
-    shared = put_draft(config, kind, b"" if config.payload == "bytes" else None, **options)[1:]
+    if config.adopted is not None:
+        return [draft(config, kind, item, options) for item in items]
+    shared = put_draft(config, Kind(), b"" if config.payload == "bytes" else None, **options)[1:]
+    if config.hooks:
+        return [draft(config, kind, item, options) for item in items]
     encode, payload_kind = payload.encode, config.payload
-    return tuple(
-        draft(config, kind, item, options) if type(item) is Entry else Draft(encode(item, payload_kind), *shared)
-        for item in items
-    )
+    try:
+        return [
+            draft(config, kind, item, options) if type(item) is Entry else Draft(encode(item, payload_kind), *shared)
+            for item in items
+        ]
+    except UsageError:
+        return [draft(config, kind, item, options) for item in items]
 
 
-def draft(config: TubeConfig, kind: Kind, item: Any, options: Mapping[str, Any]) -> Draft:
-    """One item: its own options before those of the call."""
-    if not isinstance(item, Entry):
-        return put_draft(config, kind, item, **options)
-    own = {name: value for name in ENTRY_OPTIONS if (value := getattr(item, name)) is not None}
-    return put_draft(config, kind, item.data, **{**options, **own})
+def draft(config: TubeConfig, kind: Kind, item: Any, options: Mapping[str, Any]) -> Draft | PenstockError:
+    """One item, or why it is refused: its own options before those of the call."""
+    entry = item if isinstance(item, Entry) else Entry(item)
+    own = {name: value for name in ENTRY_OPTIONS if (value := getattr(entry, name)) is not None}
+    try:
+        return put_draft(config, kind, entry.data, **{**options, **own})
+    except PenstockError as error:
+        return error
+
+
+def merged(drafts: list[Draft | PenstockError], answers: list[Placed | PenstockError]) -> list[Placed | PenstockError]:
+    """The answers to the good items, with the errors of the others between them."""
+    if len(answers) == len(drafts):
+        return answers
+    rest = iter(answers)
+    return [draft if isinstance(draft, PenstockError) else next(rest) for draft in drafts]
 
 
 ENTRY_OPTIONS = tuple(name for name in Entry.__dataclass_fields__ if name != "data")
@@ -278,10 +295,13 @@ def new_kind(kinds: Mapping[str, Kind], name: str, kind: Features | Kind | type[
     return kind
 
 
-def batch(results: list[Any], errors: str, what: str) -> list[Any]:
-    """A list of tasks, or BatchError when some were refused and the caller did not ask for the list."""
+def check_errors(errors: str) -> None:
     if errors not in ("raise", "return"):
         raise UsageError(f"errors must be 'raise' or 'return', got {errors!r}")
+
+
+def batch(results: list[Any], errors: str, what: str) -> list[Any]:
+    """A list of tasks, or BatchError when some were refused and the caller did not ask for the list."""
     bad = [result for result in results if isinstance(result, PenstockError)]
     if bad and errors == "raise":
         raise BatchError(f"{len(bad)} of {len(results)} items of {what} were refused, first: {bad[0]}", results)

@@ -379,13 +379,15 @@ class Tube:
         >>> [task.id for task in jobs.put_many(["a", penstock.Entry("b", pri=-1)])]
         [1, 2]
         """
+        calls.check_errors(errors)
         unknown = set(options) - set(calls.ENTRY_OPTIONS)
         if unknown:
             raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}")
         if self._config.id == "function":
             items = [calls.with_id(item, self._make_id) for item in items]
         drafts = calls.drafts(self._config, self._kind, items, options)
-        placed = self._put(drafts, timeout, transaction)
+        good = tuple(draft for draft in drafts if not isinstance(draft, PenstockError))
+        placed = calls.merged(drafts, self._put(good, timeout, transaction))
         tasks = [p if isinstance(p, PenstockError) else Task(self, p.record, p.outcome) for p in placed]
         return calls.batch(tasks, errors, "put_many")
 
@@ -530,6 +532,7 @@ class Tube:
         >>> len(jobs.ack_many(jobs.take_many(10)))
         2
         """
+        calls.check_errors(errors)
         views = [task if isinstance(task, Task) else None for task in tasks]
         leases = [task._lease() if isinstance(task, Task) else ops.Lease(calls.check_id(task)) for task in tasks]
         items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
@@ -735,6 +738,7 @@ class Tube:
         >>> penstock.connect("memory:").create_tube("jobs").drop()
         """
         self._engine.execute(ops.DropTube(self.name, force))
+        self._engine.listen(self.name, None)
 
     def tasks(self, state: State | str | None = None, limit: int = 100, after: TaskId | None = None) -> list[Task]:
         """Tasks in the order they were put, a page at a time: pass the last id as `after` for the next.

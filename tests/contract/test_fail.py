@@ -41,7 +41,7 @@ def test_attempts_left_without_delay_is_ready_at_once(failing):
 
 
 def test_a_delay_is_a_retry_of_its_own(failing, clock):
-    jobs, fail = failing()
+    _, fail = failing()
     task = fail(delay=7)
     assert (task.state, task.ready_at) == (State.DELAYED, at(clock, 7))
 
@@ -81,7 +81,7 @@ def test_errors_are_kept_in_order(failing, clock):  # case 277
 
 
 def test_the_last_attempt_knows_that_it_is(failing):  # case 279
-    jobs, fail = failing(max_attempts=2)
+    jobs, _ = failing(max_attempts=2)
     task = jobs.take()
     assert not task.last_attempt
     task.release()
@@ -89,7 +89,7 @@ def test_the_last_attempt_knows_that_it_is(failing):  # case 279
 
 
 def test_abort_buries_whatever_is_left(failing):  # case 271
-    jobs, fail = failing(max_attempts=5, retry=5)
+    _, fail = failing(max_attempts=5, retry=5)
     task = fail(abort=True)
     assert (task.state, task.reason, task.attempt) == (State.BURIED, Reason.ABORTED, 1)
 
