@@ -17,7 +17,7 @@ from tests.support import invariants
 import penstock
 
 WORKERS = 4
-KILLS = 240
+KILLS = 120
 SWEEP = 20
 """After so many kills all workers are killed, so that the next one begins a run."""
 
