@@ -146,8 +146,9 @@ CELLS = (
     Cell("size", SIZE, stored, size.FIGURES, (Bound("filling MB", most=200),), "alone", 1, sized=True),
 )
 NOTES = {
-    "cores": "one Tarantool fiber was 4-5 times slower on idle cores than on awake ones (likely the way to its WAL thread "
-    "and back), one caller of Penstock the same on both; on a busy machine keeping cores awake costs Tarantool a quarter",
+    "cores": "one Tarantool fiber was 4-5 times slower on idle cores than on awake ones (likely the way to its WAL "
+    "thread and back), one caller of Penstock the same on both; on a busy machine keeping cores awake cost "
+    "Tarantool a quarter",
     tarantool.NAME: tarantool.NOTE,
     beanstalk.NAME: beanstalk.NOTE,
     **files.NOTES,
