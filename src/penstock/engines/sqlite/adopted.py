@@ -25,7 +25,7 @@ from penstock.engines.sqlite.patient import PatientLanes
 from penstock.engines.sqlite.statements import Keys, named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import rules
-from penstock.model.duration import FOREVER, SECOND
+from penstock.model.duration import FOREVER
 from penstock.model.errors import DuplicateKey, UsageError
 from penstock.model.rules import Due
 from penstock.model.state import Event, State
@@ -36,7 +36,6 @@ from penstock.model.tube import PRI_RANGE, TubeConfig, check_text
 if TYPE_CHECKING:
     from penstock.engines.sqlite.transaction import SqliteTransaction
 
-LETTERS = {State.READY: "R", State.TAKEN: "T", State.DELAYED: "W", State.BURIED: "B"}
 TRIGGERS = ("on_insert", "on_update", "on_delete")
 _SQL = named("adopted.sql")
 log = logging.getLogger("penstock")
@@ -146,13 +145,6 @@ class AdoptedTube(SqliteTube):
             at_least = max(at_least, highest + 1 if isinstance(highest, int) else 1)
         return super().next_seq(at_least)
 
-    def letter(self, record: Record) -> str:
-        """xqueue's letter of a state."""
-        if record.state != State.DONE:
-            return LETTERS[State(record.state)]
-        for_ever = record.keep == FOREVER or (record.keep is None and not self.adopted["zombie"])
-        return "D" if record.purge_at is None and for_ever else "Z"
-
     # -- writing both sides ------------------------------------------------------------------------
 
     @contextmanager
@@ -251,7 +243,7 @@ class AdoptedTube(SqliteTube):
         own = [*self._key, *self.fields.values()]
         values = {
             **dict(zip(self._key, self._parts(record.id), strict=True)),
-            **{self.fields[name]: value for name, value in self.mapped(record).items()},
+            **{self.fields[name]: value for name, value in edits.mapped(self.config, record).items()},
             **self._free({name: value for name, value in columns.items() if name not in own}),
         }
         names = ", ".join(map(self._quote, values))
@@ -266,21 +258,9 @@ class AdoptedTube(SqliteTube):
         super().remove(record, now)
         self._run(self._own["delete"], self._parts(record.id))
 
-    def mapped(self, record: Record) -> dict[str, Any]:
-        """The mapped columns of a task, by field."""
-        what = rules.due(record)
-        values = {
-            "status": self.letter(record),
-            "run_at": 0 if what is None else what.at / SECOND,
-            "priority": record.pri,
-            "lane": "" if record.lane is None and self.adopted["lane_required"] else record.lane,
-            "attempts": record.attempt,
-        }
-        return {name: values[name] for name in self.fields}
-
     def _write_row(self, record: Record) -> None:
         """Let the mapped columns say what the side table says."""
-        values = self.mapped(record)
+        values = edits.mapped(self.config, record)
         values.update((f"k{i}", part) for i, part in enumerate(self._parts(record.id)))
         self._run(self._own["write"], values)
 
@@ -296,7 +276,7 @@ class AdoptedTube(SqliteTube):
         except (apsw.ConstraintError, apsw.MismatchError) as error:
             if not self.database.connection.in_transaction:
                 raise  # a trigger of his has rolled everything back
-            if not (self._unattended or self.tx.unattended):
+            if not self._unattended:
                 raise UsageError(f"table {self.table!r} refuses this: {error}") from error
             # Time, or the end of a session, is not stopped by one row: the queue goes on without it.
             log.error("table %r refuses what tube %r has to write: %s", self.table, self.config.name, error)
@@ -382,7 +362,7 @@ class AdoptedTube(SqliteTube):
             self.counters.move(None, record.state)
             place = record.seq if self.config.features.lanes and record.lane is None else None
             rows.append((*self.stored(record), None if what is None else what.at, place))
-            if self._differs(record, values):
+            if edits.differs(self.config, record, values):
                 self._write_row(record)
         self.database.connection.executemany(self.sql["insert"], rows)
         if self.config.features.lanes:
@@ -393,19 +373,14 @@ class AdoptedTube(SqliteTube):
         seq = super().next_seq(task_id if ids else 0)  # type: ignore[arg-type]
         return edits.fresh(self.config, task_id, seq, values, now)
 
-    def _differs(self, record: Record, values: Mapping[str, Any]) -> bool:
-        """True if the row does not say what the task is; nothing in a column counts as zero."""
-        return any((values[name] or 0) != (value or 0) for name, value in self.mapped(record).items())
-
     def reconcile(self, row_ids: list[list[Any]], now: int) -> None:
         """Make the side table say what rows say."""
         self.lane_table.gather()
-        self._unattended = True
         try:
-            for row_id in row_ids:
-                self._reconcile(row_id, now)
+            with self._alone():
+                for row_id in row_ids:
+                    self._reconcile(row_id, now)
         finally:
-            self._unattended = False
             self.lane_table.catch_up(now)
 
     def _reconcile(self, row_id: list[Any], now: int) -> None:
@@ -423,12 +398,12 @@ class AdoptedTube(SqliteTube):
             super().insert(new, now)
         else:
             record = record._replace(id=task_id)
-            if not self._differs(record, values):
+            if not edits.differs(self.config, record, values):
                 return
-            new = edits.edited(self.config, record, self.letter(record), values, now)
+            new = edits.edited(self.config, record, values, now)
             self.counters.move(record.state, new.state)
             super().update(record, new, now)
-        if self._differs(new, values):
+        if edits.differs(self.config, new, values):
             self._write_row(new)
 
     def _forget_task(self, record: Record, now: int) -> None:
@@ -453,9 +428,19 @@ class AdoptedTube(SqliteTube):
             super().settle(until)
 
     def _settle_step(self, record: Record, what: Due) -> Record | None:
+        with self._alone():
+            return super()._settle_step(record, what)
+
+    def give_back(self, changes: Sequence[Change]) -> Record:
+        with self._alone():
+            return self.save(changes)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody is there to be told what the table refuses."""
         self._unattended = True
         try:
-            return super()._settle_step(record, what)
+            yield
         finally:
             self._unattended = False
 

@@ -105,7 +105,7 @@ def _counts(row: str, keys: list[str]) -> str:
 
 
 def _of_side(name: str, zombie: bool) -> str:
-    """A mapped column as the side table has it. Must agree with AdoptedTube.letter."""
+    """A mapped column as the side table has it. Must agree with edits.letter_of."""
     done = f"iif(purge_at IS NULL AND (keep = {FOREVER} OR (keep IS NULL AND {not zombie})), 'D', 'Z')"
     return {
         "status": "CASE state WHEN 'ready' THEN 'R' WHEN 'taken' THEN 'T' WHEN 'delayed' THEN 'W' "

@@ -19,6 +19,7 @@ from penstock.model.state import Reason, State
 from penstock.model.task import Draft, Record, TaskId
 from penstock.model.tube import PRI_RANGE, TubeConfig
 
+LETTERS = {State.READY: "R", State.TAKEN: "T", State.DELAYED: "W", State.BURIED: "B"}
 STATES = {"R": State.READY, "T": State.TAKEN, "W": State.DELAYED, "B": State.BURIED, "Z": State.DONE, "D": State.DONE}
 
 
@@ -43,9 +44,37 @@ def fresh(config: TubeConfig, task_id: TaskId, seq: int, row: Mapping[str, Any],
     return _entered(config, base, row["status"], run_at, now)
 
 
-def edited(config: TubeConfig, old: Record, letter: str, row: Mapping[str, Any], now: int) -> Record:
-    """A task whose row was changed; `letter` is what the row said before."""
-    new = _common(config, old, row)
+def letter_of(config: TubeConfig, record: Record) -> str:
+    """xqueue's letter of a state. The triggers say the same in SQL."""
+    if record.state != State.DONE:
+        return LETTERS[State(record.state)]
+    assert config.adopted is not None
+    for_ever = record.keep == FOREVER or (record.keep is None and not config.adopted["zombie"])
+    return "D" if record.purge_at is None and for_ever else "Z"
+
+
+def mapped(config: TubeConfig, record: Record) -> dict[str, Any]:
+    """The mapped columns of a task, by field."""
+    assert config.adopted is not None
+    what = rules.due(record)
+    values = {
+        "status": letter_of(config, record),
+        "run_at": 0 if what is None else what.at / SECOND,
+        "priority": record.pri,
+        "lane": "" if record.lane is None and config.adopted["lane_required"] else record.lane,
+        "attempts": record.attempt,
+    }
+    return {name: values[name] for name in config.adopted["fields"]}
+
+
+def differs(config: TubeConfig, record: Record, row: Mapping[str, Any]) -> bool:
+    """True if the row does not say what the task is; nothing in a column counts as zero."""
+    return any((row[name] or 0) != (value or 0) for name, value in mapped(config, record).items())
+
+
+def edited(config: TubeConfig, old: Record, row: Mapping[str, Any], now: int) -> Record:
+    """A task whose row was changed."""
+    new, letter = _common(config, old, row), letter_of(config, old)
     run_at, what = moment(row), rules.due(old)
     moved = "run_at" in row and run_at != (None if what is None else what.at)
     if row["status"] != letter:

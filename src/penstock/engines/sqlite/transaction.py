@@ -313,16 +313,6 @@ class SqliteTransaction(Transaction):
         if not self._out_of_reach:
             super().settle_sessions(now)
 
-    unattended = False
-    """True while a session ends: nobody is there to be told what an adopted table refuses."""
-
-    def end_session(self, holder: Holder, at: int) -> int:
-        self.unattended = True
-        try:
-            return super().end_session(holder, at)
-        finally:
-            self.unattended = False
-
     now: Callable[[], int]
     """The store's clock, set by the store."""
 

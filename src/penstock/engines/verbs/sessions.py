@@ -61,7 +61,7 @@ def close_session(tx: Transaction, number: int, now: int, forget: Callable[[], N
         tube = tx.tube(name)
         for record in sorted(tube.taken(number), key=lambda record: record.seq):
             if (held := tube.settled(record, now)) and held.state == State.TAKEN:
-                tube.save(rules.release(tube.config, held, now))
+                tube.give_back(rules.release(tube.config, held, now))
                 given_back += 1
     forget()
     return given_back

@@ -1,0 +1,204 @@
+"""Tables as users have them: composite keys, odd names, odd columns."""
+
+from __future__ import annotations
+
+import pytest
+from tests.support.shop import TIMED
+
+from penstock import DuplicateKey, LeaseLost, State, TaskNotFound, UsageError
+
+COMPOSITE = """
+CREATE TABLE lines (
+    shop TEXT, number INTEGER, status TEXT, due REAL, prio INTEGER, branch TEXT, item TEXT,
+    PRIMARY KEY (shop, number)
+)
+"""
+ODD = ["plain", "order", "two words", 'a "quoted" one', "it's", "naïve Größe 表", '"; DROP TABLE "victims', "{table}",
+       "<data>", "x--y", "?1", ":status", "k0", "[b]", "`c`"]  # fmt: skip
+
+
+@pytest.fixture
+def lines(shop):
+    shop.sql(COMPOSITE)
+    fields = {"status": "status", "run_at": "due", "priority": "prio", "lane": "branch"}
+    return shop.q.adopt("lines", table="lines", fields=fields, features=TIMED)
+
+
+def line(shop, name, number):
+    rows = shop.sql("SELECT status, item FROM lines WHERE shop = ? AND number = ?", (name, number))
+    return rows[0] if rows else None
+
+
+def test_ids_of_composite_keys_are_tuples(shop, lines):  # case 165
+    task = lines.put({"item": "tea"}, id=("north", 2))
+    assert task.id == ("north", 2)
+    assert lines.peek(("north", 2)).data == {"item": "tea"}
+    held = lines.take()
+    assert held.id == ("north", 2) and line(shop, "north", 2) == ("T", "tea")
+    assert lines.release(("north", 2), update={"item": "milk"}).state == State.READY
+    assert line(shop, "north", 2) == ("R", "milk")
+    lines.bury(("north", 2))
+    lines.dig(("north", 2))
+    assert lines.take().ack().id == ("north", 2)
+    assert line(shop, "north", 2) is None
+    with pytest.raises(LeaseLost):
+        held.ack()
+
+
+def test_parts_of_a_composite_key_may_come_with_the_data(shop, lines):
+    assert lines.put({"shop": "north", "number": 1, "item": "tea"}).id == ("north", 1)
+    with pytest.raises(DuplicateKey):
+        lines.put({"shop": "north", "number": 1})
+    with pytest.raises(UsageError, match="every put needs an id"):
+        lines.put({"shop": "north"})
+    with pytest.raises(UsageError, match="another 'number'"):
+        lines.put({"number": 4}, id=("north", 3))
+
+
+@pytest.mark.parametrize("wrong", ["north", 5, ("north",), (1, "north"), ("north", 1, 2)])
+def test_an_id_that_does_not_fit_the_key_is_refused(shop, lines, wrong):
+    with pytest.raises(UsageError, match=r"the tuple \(shop \(text\), number \(number\)\)"):
+        lines.put({}, id=wrong)
+    with pytest.raises(UsageError, match="the tuple"):
+        lines.peek(wrong)
+    assert shop.letters("lines") == {}
+
+
+def test_a_composite_key_orders_by_its_parts_after_the_priority(shop, lines):
+    for name, number, pri in (("b", 1, 0), ("a", 10, 0), ("a", 9, 0), ("a", 1, 1), ("z", 1, -1)):
+        lines.put({}, id=(name, number), pri=pri)
+    wanted = [("z", 1), ("a", 9), ("a", 10), ("b", 1), ("a", 1)]
+    assert [task.id for task in lines.take_many(9)] == wanted
+
+
+def test_pages_of_composite_keys_go_on_after_an_id(shop, lines):
+    for number in range(5):
+        lines.put({}, id=("a", number))
+    first = lines.tasks(limit=2)
+    rest = lines.tasks(after=first[-1].id)
+    assert [task.id[1] for task in (*first, *rest)] == [0, 1, 2, 3, 4]
+    assert [task.id[1] for task in lines.tasks("ready", limit=1, after=("a", 3))] == [4]
+    with pytest.raises(TaskNotFound):
+        lines.tasks(after=("b", 1))
+
+
+def test_rows_of_composite_keys_are_edited_by_hand(shop, lines):
+    shop.sql("INSERT INTO lines (shop, number, status) VALUES ('é \"x\"\n', 1, 'R'), ('b', 2, 'R')")
+    held = lines.take_many(2)
+    assert [task.id for task in held] == [("b", 2), ('é "x"\n', 1)]
+    shop.sql("UPDATE lines SET status = 'B' WHERE number = 1")
+    with pytest.raises(LeaseLost):
+        held[1].ack()
+    held[0].ack()
+    assert shop.counted(lines) == shop.shown("lines") == {"B": 1}
+
+
+def test_lanes_of_composite_keys_are_served_in_order(shop, lines):
+    lines.alter(lane_concurrency=1)
+    for number in (3, 1, 2):
+        lines.put({"branch": "x"}, id=("a", number))
+    for number in (1, 2, 3):
+        held = lines.take()
+        assert held.id == ("a", number)
+        assert lines.take() is None
+        held.ack()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_any_name_of_table_and_columns_will_do(shop, name):
+    quoted = '"' + name.replace('"', '""') + '"'
+    shop.sql("CREATE TABLE victims (id INTEGER PRIMARY KEY)")
+    shop.sql(
+        f'CREATE TABLE {quoted} ("{quoted[1:-1]} id" TEXT PRIMARY KEY, {quoted} TEXT, "{quoted[1:-1]} data" TEXT, '
+        f'"{quoted[1:-1]} pri" INTEGER, "{quoted[1:-1]} lane" TEXT)'
+    )
+    fields = {"status": name, "priority": f"{name} pri", "lane": f"{name} lane"}
+    tube = shop.q.adopt("odd", table=name, fields=fields)
+    task = tube.put({f"{name} data": name, f"{name} lane": name}, pri=3)
+    assert (task.data, task.lane) == ({f"{name} data": name}, name)
+    shop.sql(f"UPDATE {quoted} SET {quoted} = 'B'")  # noqa: S608
+    assert tube.plow(update={f"{name} data": "new"}) == 1
+    assert tube.take(lane=name).ack().data == {f"{name} data": "new"}
+    assert shop.letters(quoted[1:-1], quoted[1:-1]) == {}
+    tube.drop()
+    assert shop.sql("SELECT count(*) FROM victims") == [(0,)]
+
+
+@pytest.mark.parametrize("word", ["select", "table", "seq", "id", "state", "data", "lane", "u"])
+def test_words_of_sql_and_of_our_own_tables_are_names_like_any(shop, word):
+    shop.sql(f'CREATE TABLE "{word}" (k1 INTEGER PRIMARY KEY, "{word}" TEXT, k0 INTEGER, place TEXT)')
+    tube = shop.q.adopt("words", table=word, fields={"status": word, "priority": "k0"}, features={"id": "auto"})
+    assert tube.put({"place": "x"}, pri=4).id == 1
+    shop.sql(f"INSERT INTO \"{word}\" (\"{word}\", k0, place) VALUES ('R', 1, 'y')")  # noqa: S608
+    assert [task.data for task in tube.take_many(5)] == [{"place": "y"}, {"place": "x"}]
+
+
+@pytest.mark.parametrize(
+    ("declared", "first", "second"),
+    [
+        ("INTEGER PRIMARY KEY", 1, 2),
+        ("INT PRIMARY KEY", 1, 2),
+        ("BIGINT PRIMARY KEY", -(2**63), 2**63 - 1),
+        ("TEXT PRIMARY KEY", "1", "two"),
+        ("VARCHAR(36) PRIMARY KEY", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6ba7b811-9dad-11d1-80b4-00c04fd430c8"),
+        ("UUID PRIMARY KEY", "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "b"),
+        ("TEXT PRIMARY KEY NOT NULL", "ä", "中"),
+        ("PRIMARY KEY", "1", 1),
+    ],
+)
+@pytest.mark.parametrize("rowid", ["", "WITHOUT ROWID"])
+def test_keys_of_every_kind(shop, declared, first, second, rowid):
+    shop.sql(f"CREATE TABLE orders (id {declared}, status TEXT, item TEXT) {rowid}")
+    orders = shop.orders({"id": "required"}, {"status": "status"})
+    orders.put({"item": "one"}, id=first)
+    shop.sql("INSERT INTO orders VALUES (?, 'R', 'two')", (second,))
+    assert {task.id: task.data["item"] for task in orders.take_many(5)} == {first: "one", second: "two"}
+    orders.ack(first)
+    shop.sql("DELETE FROM orders WHERE id = ?", (second,))
+    assert shop.counted(orders) == {}
+
+
+def test_rows_whose_key_is_no_id_are_left_alone(shop):
+    shop.sql("CREATE TABLE orders (id PRIMARY KEY, status TEXT)")
+    insert = "INSERT INTO orders VALUES (NULL, 'R'), (1.5, 'R'), (x'00', 'R')"
+    shop.sql(insert)
+    orders = shop.orders({"id": "required"}, {"status": "status"})
+    shop.sql("DELETE FROM orders")
+    shop.sql(insert)
+    shop.sql("UPDATE orders SET status = 'B'")
+    shop.sql("INSERT INTO orders VALUES (1, 'R')")
+    assert shop.counted(orders) == {"R": 1}
+    shop.sql("UPDATE orders SET id = 2.5 WHERE id = 1")
+    assert (orders.take(), shop.counted(orders)) == (None, {})
+
+
+def test_values_without_a_word_in_json_are_shown_as_text(shop):
+    shop.sql("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT, body BLOB, price REAL, note TEXT)")
+    orders = shop.orders({"id": "auto", "keep": True}, {"status": "status"})
+    shop.sql("INSERT INTO orders VALUES (1, 'R', x'00ff', 9e999, 'é'), (2, 'R', 'text', 2.5, NULL)")
+    one, two = orders.take_many(2)
+    assert one.data == {"body": "00FF", "price": "Inf", "note": "é"}
+    assert two.data == {"body": "text", "price": 2.5, "note": None}
+    assert one.ack(update={"body": b"\x01\x02"}).data["body"] == "0102"
+    assert shop.row(1, "body") == b"\x01\x02"
+
+
+def test_a_strict_table_and_a_table_with_computed_columns(shop):
+    shop.sql(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT NOT NULL, due REAL, price INTEGER, "
+        "double INTEGER AS (price * 2)) STRICT"
+    )
+    orders = shop.orders({"id": "auto", **TIMED}, {"status": "status", "run_at": "due"})
+    assert orders.put({"price": 4}, delay=0.5).data == {"price": 4}
+    shop.bench.clock.advance(0.5)
+    task = orders.take()
+    with pytest.raises(UsageError, match="refuses"):
+        task.release(update={"price": "dear"})
+    assert shop.row(1, "status, price, double") == ("T", 4, 8)
+
+
+def test_a_column_added_later_belongs_to_the_data(shop):
+    orders = shop.orders({"id": "auto"}, {"status": "status"})
+    shop.sql("ALTER TABLE orders ADD COLUMN colour TEXT DEFAULT 'red'")
+    assert orders.put({"item": "tea"}).data["colour"] == "red"
+    assert orders.put({"colour": "blue"}).data["colour"] == "blue"

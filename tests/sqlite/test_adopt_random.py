@@ -1,0 +1,147 @@
+"""Verbs and raw SQL on an adopted table in any order: the counters always equal the rows."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.sqlite.conftest import SQLITE
+from tests.support.engines import Bench
+from tests.support.shop import Shop
+
+from penstock import PenstockError
+from penstock.testing import ManualClock
+
+LETTERS = st.sampled_from(["R", "T", "W", "B", "Z", "D", "x", None])
+KEYS = st.integers(1, 6)
+LANES = st.sampled_from([None, "", "north", "south"])
+TIMES = st.sampled_from([None, 0, -5, 1, 3, 1000])
+PRIORITIES = st.sampled_from([None, -1, 0, 1])
+FEATURES = st.fixed_dictionaries(
+    {"id": st.sampled_from(["auto", "required"])},
+    optional={"keep": st.just(True), "ttr": st.sampled_from([True, 2]), "ttl": st.sampled_from([True, 4])},
+)
+
+
+class Orders(RuleBasedStateMachine):
+    """One table, a tube on it, two queues that hold tasks, and somebody with a SQL shell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._folder = tempfile.TemporaryDirectory()
+        self.clock = ManualClock()
+        self.bench = Bench(SQLITE, "blocking", Path(self._folder.name), self.clock)
+        self.shop = Shop(self.bench)
+        self.held: list[Any] = []
+
+    @initialize(features=FEATURES, concurrency=st.sampled_from([None, 1]), rows=st.lists(LETTERS, max_size=5))
+    def adopt(self, features: dict[str, Any], concurrency: int | None, rows: list[str | None]) -> None:
+        self.shop.orders(features={"id": "auto"}).drop()
+        self.shop.connection.executemany("INSERT INTO orders (status) VALUES (?)", [(row,) for row in rows])
+        self.required = features["id"] == "required"
+        given = {"delayed": True, "ttl": True, "ttr": True, **features}
+        self.orders = self.shop.orders(given, lane_concurrency=concurrency)
+        self.others = self.bench.connect().tube("orders")
+
+    def attempt(self, call: Any) -> Any:
+        """Refusals are answers; what is wrong shows in the invariants."""
+        try:
+            return call()
+        except PenstockError:
+            return None
+
+    @rule(key=KEYS, lane=LANES, pri=PRIORITIES, delay=st.sampled_from([None, 0, 2]), ttl=st.sampled_from([None, 3]))
+    def put(self, key: int, lane: str | None, pri: int | None, delay: Any, ttl: Any) -> None:
+        number = {"id": key} if self.required else {}
+        self.attempt(lambda: self.orders.put({"item": "tea"}, lane=lane, pri=pri, delay=delay, ttl=ttl, **number))
+
+    @rule(number=st.integers(1, 3), lane=st.sampled_from([None, "north"]), ttr=st.sampled_from([None, 2]))
+    def take(self, number: int, lane: str | None, ttr: Any) -> None:
+        self.held += self.orders.take_many(number, lane=lane, ttr=ttr)
+        self.held += self.others.take_many(1)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), verb=st.sampled_from(["ack", "release", "bury", "fail"]), lane=LANES)
+    def finish(self, data: st.DataObject, verb: str, lane: str | None) -> None:
+        task = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
+        update = {} if verb == "fail" else {"update": {"item": "milk", "branch": lane}}
+        self.attempt(lambda: getattr(task, verb)(**update))
+
+    @rule(key=KEYS, verb=st.sampled_from(["delete", "dig", "snatch", "restart", "cancel", "bury", "peek"]))
+    def handle(self, key: int, verb: str) -> None:
+        self.attempt(lambda: getattr(self.orders, verb)(key))
+
+    @rule(seconds=st.sampled_from([1, 3]))
+    def wait(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @rule(plow=st.booleans())
+    def revive(self, plow: bool) -> None:
+        self.orders.plow() if plow else self.orders.release_all()
+
+    @rule(key=KEYS, letter=LETTERS, due=TIMES, pri=PRIORITIES, lane=LANES, tries=st.sampled_from([None, 0, 3]))
+    def insert_by_hand(self, key: int, letter: Any, due: Any, pri: Any, lane: Any, tries: Any) -> None:
+        moment = due and due + self.clock.now() / 1_000_000
+        self.shop.sql(
+            "INSERT INTO orders (id, status, due, prio, branch, tries) VALUES (?1, ?2, ?3, ?4, ?5, ?6) "
+            "ON CONFLICT (id) DO UPDATE SET status = ?2, due = ?3, prio = ?4, branch = ?5, tries = ?6",
+            (key, letter, moment, pri, lane, tries),
+        )
+
+    @rule(key=KEYS, letter=LETTERS)
+    def change_letter_by_hand(self, key: int, letter: Any) -> None:
+        self.shop.sql("UPDATE orders SET status = ? WHERE id = ?", (letter, key))
+
+    @rule(key=KEYS, lane=LANES, pri=PRIORITIES)
+    def move_by_hand(self, key: int, lane: Any, pri: Any) -> None:
+        with self.shop.q.transaction() as tx:
+            tx.connection.execute("UPDATE orders SET branch = ?, prio = ? WHERE id = ?", (lane, pri, key))
+
+    @rule(old=KEYS, new=KEYS)
+    def change_key_by_hand(self, old: int, new: int) -> None:
+        self.shop.sql("UPDATE OR IGNORE orders SET id = ? WHERE id = ?", (new, old))
+
+    @rule(key=KEYS)
+    def replace_by_hand(self, key: int) -> None:
+        self.shop.sql("REPLACE INTO orders (id, status) VALUES (?, 'R')", (key,))
+
+    @rule(key=KEYS, everything=st.booleans())
+    def delete_by_hand(self, key: int, everything: bool) -> None:
+        self.shop.sql("DELETE FROM orders WHERE id = ? OR ?", (key, everything))
+
+    @rule()
+    def roll_back_by_hand(self) -> None:
+        self.shop.sql("BEGIN IMMEDIATE")
+        self.shop.sql("UPDATE orders SET status = 'B'")
+        self.shop.sql("ROLLBACK")
+
+    @invariant()
+    def the_counters_equal_the_rows(self) -> None:
+        if hasattr(self, "orders"):
+            assert self.shop.counted(self.orders) == self.shop.shown()
+            assert self.shop.sql("SELECT * FROM edits") == []
+
+    @invariant()
+    def each_task_is_what_its_row_says(self) -> None:
+        if hasattr(self, "orders"):
+            tasks = sorted((task.id, task.pri, task.lane or "", task.attempt) for task in self.orders.tasks())
+            rows = self.shop.sql("SELECT id, coalesce(prio, 0), coalesce(branch, ''), coalesce(tries, 0) FROM orders "
+                                 "WHERE status IN ('R', 'T', 'W', 'B', 'Z', 'D') ORDER BY id")  # fmt: skip
+            assert tasks == rows
+
+    def teardown(self) -> None:
+        try:
+            self.bench.close()
+        finally:
+            self.shop.close()
+            self._folder.cleanup()
+
+
+TestOrders = Orders.TestCase
+TestOrders.settings = settings(
+    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
