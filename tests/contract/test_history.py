@@ -10,8 +10,15 @@ from penstock.testing import lose
 
 FIELDS = (
     "seq at tube task_id event from_state to_state reason attempt pri lane key worker error_class error "
-    "ready_at taken_at delay"
-).split()
+    "ready_at taken_at delay data"
+)
+
+
+def roll_back(q, tube):
+    """A put that never happened."""
+    with q.transaction() as tx:
+        tube.put("x", transaction=tx)
+        raise ZeroDivisionError
 
 
 @pytest.fixture
@@ -24,7 +31,7 @@ def seconds(row, start):
 
 
 def test_a_row_has_the_fields_of_the_contract_and_never_a_session_or_token():
-    assert penstock.HistoryEvent._fields == (*FIELDS, "data")
+    assert penstock.HistoryEvent._fields == tuple(FIELDS.split())
 
 
 def test_a_life_is_written_down_step_by_step(jobs, q, clock):
@@ -132,9 +139,8 @@ def test_what_time_does_is_written_down_at_its_own_moment(bench, jobs, q, clock)
 
 
 def test_what_is_rolled_back_leaves_no_history(jobs, q):
-    with pytest.raises(ZeroDivisionError), q.transaction() as tx:
-        jobs.put("x", transaction=tx)
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        roll_back(q, jobs)
     assert q.history() == []
 
 

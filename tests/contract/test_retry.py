@@ -342,6 +342,44 @@ def test_a_retry_that_comes_too_late_for_the_ttl_expires(q, clock):
     assert task.done_at - task.created_at == timedelta(seconds=5)
 
 
+def test_two_sessions_share_the_work_and_each_task_runs_once(bench, q):  # cases 260, 286
+    ids = [task.id for task in q.create_tube("jobs").put_many(range(100))]
+    tubes = [bench.connect().tube("jobs") for _ in range(2)]
+    done = []
+    while tasks := [task for tube in tubes for task in tube.take_many(3)]:
+        done += [task.ack().id for task in tasks]
+    assert done == ids
+
+
+def test_a_tube_is_limited_over_all_sessions(bench, q):  # case 287, its part without workers
+    q.create_tube("jobs", concurrency=1).put_many(range(3))
+    first, second = (bench.connect().tube("jobs") for _ in range(2))
+    task = first.take()
+    assert second.take() is None
+    task.fail("x")
+    assert second.take().data == 1
+    assert first.take_many(5) == []
+
+
+def test_a_waiting_taker_gets_a_delayed_task_when_it_is_due_and_not_later(q, clock, waiter):  # cases 266, 346
+    jobs = q.create_tube("jobs")
+    jobs.put("x", delay=5)
+    take = waiter(q, lambda: jobs.take(timeout=60))
+    clock.advance(4.999999)
+    assert take.running
+    clock.advance(0.000001)
+    assert take.result().data == "x"
+
+
+def test_delayed_tasks_that_are_due_come_by_priority_and_age(q, clock):  # case 285, native form
+    jobs = q.create_tube("jobs")
+    jobs.put("late", delay=3)
+    jobs.put("early", delay=1)
+    jobs.put("urgent", delay=5, pri=-1)
+    clock.advance(5)
+    assert [task.data for task in jobs.take_many(3)] == ["urgent", "late", "early"]
+
+
 # -- ttl derived from attempts ---------------------------------------------------------------------------
 
 
@@ -442,7 +480,7 @@ def test_a_repeat_that_is_no_time_is_refused(q, repeat):
 
 
 @pytest.mark.parametrize("error", [ValueError("no route"), SystemExit(3)])
-def test_an_exception_inside_with_fails_the_task_and_goes_on(q, error):
+def test_an_exception_inside_with_fails_the_task_and_goes_on(q, error):  # case 278, its part without workers
     jobs = q.create_tube("jobs", retry=5)
     jobs.put("x")
     with pytest.raises(type(error)), jobs.take():
@@ -450,6 +488,7 @@ def test_an_exception_inside_with_fails_the_task_and_goes_on(q, error):
     task = jobs.peek(1)
     assert (task.state, task.attempt) == (State.DELAYED, 1)
     assert type(error).__name__ in task.error
+    assert "test_retry.py" in task.error, "the trace tells where"
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, asyncio.CancelledError])

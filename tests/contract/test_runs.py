@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.engines import Bench
 
-from penstock import SessionExpired, State
+import penstock
+from penstock import NotWritable, SessionExpired, State
 from penstock.model import ops
 from penstock.testing import new_run
 
@@ -171,3 +172,22 @@ def test_a_callback_is_not_there_in_the_next_run(bench, q):  # case 19
 def test_an_open_store_is_running(bench, q):
     assert q.state() == "RUNNING"
     assert bench.new_run().state() == "RUNNING"
+
+
+def test_a_store_that_can_only_be_read_says_so(tmp_path, clock):  # case 156
+    with penstock.connect(str(tmp_path / "tasks.db"), clock=clock) as q:
+        q.create_tube("jobs").put("x")
+        with penstock.connect(f"sqlite:///{tmp_path}/tasks.db?mode=ro", clock=clock) as reader:
+            jobs = reader.tube("jobs")
+            for call in (
+                lambda: jobs.put("y"),
+                lambda: jobs.take(),
+                lambda: jobs.take(timeout=5),
+                lambda: jobs.delete(1),
+                lambda: reader.create_tube("other"),
+            ):
+                with pytest.raises(NotWritable):
+                    call()
+            assert reader.state() == "WAITING"
+            assert jobs.peek(1).data == "x"
+            assert jobs.statistics().tasks["ready"] == 1
