@@ -32,10 +32,10 @@ NAMES = {
 }
 AWAITED = re.compile(
     r"(?<![\w.])("
-    r"open_async_engine\(|queue\._start\(|self\._engine\.(?:execute|wait|close)\(|self\._tube\._engine\.execute\("
+    r"open_async_engine\(|queue\._start\(|self\._engine\.(?:execute|wait|dismiss|close)\(|self\._tube\._engine\.execute\("
     r"|self\._engine\.join\(transaction\)\.execute\(|self\._queue\._run\(|self\.close\(|self\.wait\(|self\.take_many\("
     r"|self\.(?:ack|release|fail)\(|self\._wait_for_task\("
-    r"|self\.(?:_tube\.)?_(?:put|ack|release|bury|fail|touch)\(|engine\.close\("
+    r"|self\.(?:_tube\.)?_(?:put|take|ack|release|bury|fail|touch|holds)\(|(?:self|view)\._(?:was|recall)\(|engine\.close\("
     r")"
 )
 ALWAYS_ASYNC = ("register_kind", "on_task_change", "__aenter__", "_end_of_file")

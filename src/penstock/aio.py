@@ -16,7 +16,15 @@ from penstock.history import HistoryEvent
 from penstock.model import duration, ops, rules, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import LeaseLost, PenstockError, TaskFailed, TaskNotFound, UsageError, WaitTimeout
+from penstock.model.errors import (
+    LeaseLost,
+    PenstockError,
+    TaskFailed,
+    TaskNotFound,
+    TubeNotFound,
+    UsageError,
+    WaitTimeout,
+)
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.session import Session, new_session, parse_uuid
 from penstock.model.state import Event, Reason, State
@@ -111,8 +119,9 @@ class AsyncQueue:
         return AsyncTube(self, await self._engine.execute(ops.GetTube(tube.check_name(name))))
 
     async def tubes(self) -> list[AsyncTube]:
-        """All tubes, by name."""
-        return [AsyncTube(self, config) for config in await self._engine.execute(ops.ListTubes())]
+        """All tubes, by name; those of a kind with hooks appear once it is registered in this process."""
+        found = await self._engine.execute(ops.ListTubes())
+        return [AsyncTube(self, config) for config in found if not config.hooks or config.kind in self._kinds]
 
     async def adopt(
         self,
@@ -406,6 +415,9 @@ class AsyncTube:
         """Finish many tasks in one transaction: AsyncTask objects, or ids this session holds."""
         calls.check_errors(errors)
         views = [task if isinstance(task, AsyncTask) else None for task in tasks]
+        for view in views:
+            if view is not None and view._undo is not None:
+                await view._recall(transaction)
         leases = [task._lease() if isinstance(task, AsyncTask) else ops.Lease(calls.check_id(task)) for task in tasks]
         items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
         answers = await self._queue._run(ops.Ack(self.name, items, self._session), transaction)
@@ -418,8 +430,20 @@ class AsyncTube:
                 results.append(AsyncTask(self, self._finished(answer)))
             else:
                 record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
-                results.append(view._end("ack", self._finished(record)))
+                results.append(view._end("ack", self._finished(record), transaction))
         return calls.batch(results, errors, "ack_many")
+
+    async def _holds(self, record: Record, transaction: object) -> bool:
+        """True if the lease of a record is there, as seen from a transaction while that is open."""
+        try:
+            self._engine.join(transaction)
+        except UsageError:
+            transaction = None
+        try:
+            found = await self._queue._run(ops.Peek(self.name, record.id), transaction)
+        except (TaskNotFound, TubeNotFound):
+            return False
+        return found.token == record.token
 
     def _finished(self, record: Record) -> Record:
         if self._config.hooks:
@@ -484,8 +508,9 @@ class AsyncTube:
         abort: bool | str,
         view: TaskView | None,
     ) -> Record:
-        if delay is None and self._config.hooks and view is not None:
-            delay = self._kind.retry_delay(view, view._record.failures + 1)
+        if delay is None and self._config.hooks:
+            task = view or AsyncTask(self, await self._engine.execute(ops.Peek(self.name, lease.id)))
+            delay = self._kind.retry_delay(task, task._record.failures + 1)
         text, reason = payload.error_text(error), calls.abort_reason(abort)
         op = ops.Fail(self.name, lease, self._session, text, duration.delay(delay), reason)
         return self._finished(await self._engine.execute(op))
@@ -675,16 +700,27 @@ class AsyncTask(TaskView):
     _tube: AsyncTube
 
     def _lease(self) -> ops.Lease:
-        return ops.Lease(self._record.id, self._record.token if self._held else None)
+        return ops.Lease(self._record.id, self._held)
 
-    def _end(self, verb: str, record: Record) -> AsyncTask:
-        if self._held:
+    def _end(self, verb: str, record: Record, transaction: object = None) -> AsyncTask:
+        if self._held is not None:
             self._ended = verb
+            self._undo = None if transaction is None else (transaction, self._record)
         self._renew(record)
         return self
 
-    def _was(self, verb: str) -> bool:
+    async def _recall(self, transaction: object = None) -> None:
+        """What a transaction ended that was rolled back since is held as before."""
+        assert self._undo is not None
+        inside, before = self._undo
+        if await self._tube._holds(before, inside if transaction is None else transaction):
+            self._ended = self._undo = None
+            self._renew(before)
+
+    async def _was(self, verb: str, transaction: object = None) -> bool:
         """True if this very verb ended the lease before: it gives the same answer again."""
+        if self._undo is not None:
+            await self._recall(transaction)
         if self._ended is None or self._ended == verb:
             return self._ended == verb
         raise LeaseLost(f"task {self.id!r} was ended by {self._ended} already", "finished")
@@ -697,10 +733,10 @@ class AsyncTask(TaskView):
         update: Mapping[str, Any] | None = None,
     ) -> AsyncTask:
         """The work is done. `result` is readable while the task is kept."""
-        if self._was("ack"):
+        if await self._was("ack", transaction):
             return self
         record = await self._tube._ack(self._lease(), result, keep, transaction, update, self._record)
-        return self._end("ack", record)
+        return self._end("ack", record, transaction)
 
     async def release(
         self,
@@ -712,7 +748,7 @@ class AsyncTask(TaskView):
         update: Mapping[str, Any] | None = None,
     ) -> AsyncTask:
         """Give it back; refund=True takes the attempt back too."""
-        if self._was("release"):
+        if await self._was("release"):
             return self
         record = await self._tube._release(self._lease(), delay, pri, ttl, data, refund, update)
         return self._end("release", record)
@@ -721,7 +757,7 @@ class AsyncTask(TaskView):
         self, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None
     ) -> AsyncTask:
         """Set it aside for a person to look at."""
-        if self._was("bury"):
+        if await self._was("bury"):
             return self
         return self._end("bury", await self._tube._bury(self._lease(), error, update))
 
@@ -732,13 +768,13 @@ class AsyncTask(TaskView):
         abort: bool | str = False,
     ) -> AsyncTask:
         """The attempt failed; abort=True buries without another try."""
-        if self._was("fail"):
+        if await self._was("fail"):
             return self
         return self._end("fail", await self._tube._fail(self._lease(), error, delay, abort, self))
 
     async def touch(self, seconds: Seconds) -> AsyncTask:
         """Ask for more time."""
-        self._was("touch")
+        await self._was("touch")
         self._record = await self._tube._touch(self._lease(), seconds)
         return self
 
@@ -748,6 +784,8 @@ class AsyncTask(TaskView):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._undo is not None:
+            await self._recall()
         if self._ended is not None:
             return
         if error is None:

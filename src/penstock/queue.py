@@ -17,7 +17,15 @@ from penstock.history import HistoryEvent
 from penstock.model import duration, ops, rules, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import LeaseLost, PenstockError, TaskFailed, TaskNotFound, UsageError, WaitTimeout
+from penstock.model.errors import (
+    LeaseLost,
+    PenstockError,
+    TaskFailed,
+    TaskNotFound,
+    TubeNotFound,
+    UsageError,
+    WaitTimeout,
+)
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.session import Session, new_session, parse_uuid
 from penstock.model.state import Event, Reason, State
@@ -139,14 +147,15 @@ class Queue:
         return Tube(self, self._engine.execute(ops.GetTube(tube.check_name(name))))
 
     def tubes(self) -> list[Tube]:
-        """All tubes, by name.
+        """All tubes, by name; those of a kind with hooks appear once it is registered in this process.
 
         >>> import penstock
         >>> q = penstock.connect("memory:")
         >>> [tube.name for tube in q.tubes()]
         []
         """
-        return [Tube(self, config) for config in self._engine.execute(ops.ListTubes())]
+        found = self._engine.execute(ops.ListTubes())
+        return [Tube(self, config) for config in found if not config.hooks or config.kind in self._kinds]
 
     def adopt(
         self,
@@ -534,6 +543,9 @@ class Tube:
         """
         calls.check_errors(errors)
         views = [task if isinstance(task, Task) else None for task in tasks]
+        for view in views:
+            if view is not None and view._undo is not None:
+                view._recall(transaction)
         leases = [task._lease() if isinstance(task, Task) else ops.Lease(calls.check_id(task)) for task in tasks]
         items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
         answers = self._queue._run(ops.Ack(self.name, items, self._session), transaction)
@@ -546,8 +558,20 @@ class Tube:
                 results.append(Task(self, self._finished(answer)))
             else:
                 record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
-                results.append(view._end("ack", self._finished(record)))
+                results.append(view._end("ack", self._finished(record), transaction))
         return calls.batch(results, errors, "ack_many")
+
+    def _holds(self, record: Record, transaction: object) -> bool:
+        """True if the lease of a record is there, as seen from a transaction while that is open."""
+        try:
+            self._engine.join(transaction)
+        except UsageError:
+            transaction = None
+        try:
+            found = self._queue._run(ops.Peek(self.name, record.id), transaction)
+        except (TaskNotFound, TubeNotFound):
+            return False
+        return found.token == record.token
 
     def _finished(self, record: Record) -> Record:
         if self._config.hooks:
@@ -628,8 +652,9 @@ class Tube:
         abort: bool | str,
         view: TaskView | None,
     ) -> Record:
-        if delay is None and self._config.hooks and view is not None:
-            delay = self._kind.retry_delay(view, view._record.failures + 1)
+        if delay is None and self._config.hooks:
+            task = view or Task(self, self._engine.execute(ops.Peek(self.name, lease.id)))
+            delay = self._kind.retry_delay(task, task._record.failures + 1)
         text, reason = payload.error_text(error), calls.abort_reason(abort)
         op = ops.Fail(self.name, lease, self._session, text, duration.delay(delay), reason)
         return self._finished(self._engine.execute(op))
@@ -966,16 +991,27 @@ class Task(TaskView):
     _tube: Tube
 
     def _lease(self) -> ops.Lease:
-        return ops.Lease(self._record.id, self._record.token if self._held else None)
+        return ops.Lease(self._record.id, self._held)
 
-    def _end(self, verb: str, record: Record) -> Task:
-        if self._held:
+    def _end(self, verb: str, record: Record, transaction: object = None) -> Task:
+        if self._held is not None:
             self._ended = verb
+            self._undo = None if transaction is None else (transaction, self._record)
         self._renew(record)
         return self
 
-    def _was(self, verb: str) -> bool:
+    def _recall(self, transaction: object = None) -> None:
+        """What a transaction ended that was rolled back since is held as before."""
+        assert self._undo is not None
+        inside, before = self._undo
+        if self._tube._holds(before, inside if transaction is None else transaction):
+            self._ended = self._undo = None
+            self._renew(before)
+
+    def _was(self, verb: str, transaction: object = None) -> bool:
         """True if this very verb ended the lease before: it gives the same answer again."""
+        if self._undo is not None:
+            self._recall(transaction)
         if self._ended is None or self._ended == verb:
             return self._ended == verb
         raise LeaseLost(f"task {self.id!r} was ended by {self._ended} already", "finished")
@@ -995,10 +1031,10 @@ class Task(TaskView):
         >>> jobs.take().ack(result=2, keep=60).result
         2
         """
-        if self._was("ack"):
+        if self._was("ack", transaction):
             return self
         record = self._tube._ack(self._lease(), result, keep, transaction, update, self._record)
-        return self._end("ack", record)
+        return self._end("ack", record, transaction)
 
     def release(
         self,
@@ -1072,6 +1108,8 @@ class Task(TaskView):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._undo is not None:
+            self._recall()
         if self._ended is not None:
             return
         if error is None:

@@ -17,14 +17,15 @@ _UNREAD = object()
 class TaskView:
     """What Task and AsyncTask show; `repr` leaves the data out."""
 
-    __slots__ = ("_data", "_ended", "_held", "_record", "_tube", "outcome")
+    __slots__ = ("_data", "_ended", "_held", "_record", "_tube", "_undo", "outcome")
 
     def __init__(self, tube: Any, record: Record, outcome: Outcome | None = None, held: bool = False) -> None:
         self._tube = tube
         self._record = record
-        self._held = held
+        self._held = record.token if held else None
         self._data: Any = _UNREAD
         self._ended: str | None = None
+        self._undo: tuple[object, Record] | None = None
         self.outcome = outcome
         """For tasks that put answered: new, existing, replaced or restarted."""
 
@@ -149,7 +150,7 @@ class TaskView:
     def cancel_asked(self) -> bool:
         """True once somebody has asked that this task stop."""
         token = self._record.token
-        return bool(self._record.cancel_asked) or (self._held and token in self._tube.cancelled)
+        return bool(self._record.cancel_asked) or (self._held is not None and token in self._tube.cancelled)
 
     @property
     def token(self) -> int | None:

@@ -55,7 +55,7 @@ BAD = Entry("bad", key="taken")
 
 def test_good_items_are_stored_though_others_are_refused(jobs):
     jobs.put("old", key="taken")
-    with pytest.raises(BatchError, match="1 of 3.*'taken'") as caught:
+    with pytest.raises(BatchError, match=r"1 of 3.*'taken'") as caught:
         jobs.put_many(["a", BAD, "c"])
     assert kinds(caught.value.results) == ["task", DuplicateKey, "task"]
     assert [task.data for task in jobs.tasks()] == ["old", "a", "c"]
@@ -132,7 +132,7 @@ def test_too_many_items_are_refused(jobs):
 
 def test_tasks_and_ids_are_acked_together(jobs):
     jobs.put_many([1, 2, 3])
-    first, second, third = jobs.take_many(3)
+    first, _, third = jobs.take_many(3)
     done = jobs.ack_many([first, 2, third])
     assert [(task.id, task.state) for task in done] == [(n, State.DONE) for n in (1, 2, 3)]
     assert (first.state, jobs.tasks()) == (State.DONE, [])
@@ -184,3 +184,12 @@ def test_a_batch_of_a_hundred_keeps_order_and_count(jobs):
     assert [task.token for task in tasks] == sorted({task.token for task in tasks})
     jobs.ack_many(tasks)
     assert jobs.statistics().tasks["done"] == 100
+
+
+def test_a_stale_task_object_acks_no_later_lease_of_its_session(jobs):
+    jobs.put(1)
+    stale = jobs.take()
+    stale.release()
+    again = jobs.take()
+    assert kinds(jobs.ack_many([stale], errors="return")) == [LeaseLost]
+    assert again.ack().state == State.DONE

@@ -123,7 +123,7 @@ def test_a_tuple_is_refused_with_advice(jobs):
         jobs.put((1, 2))
 
 
-@pytest.mark.parametrize("make", [lambda: [], lambda: {}])
+@pytest.mark.parametrize("make", [list, dict])
 def test_data_that_holds_itself_is_refused(jobs, make):
     data = make()
     data.append(data) if isinstance(data, list) else data.update(self=data)
