@@ -153,26 +153,24 @@ def ack(config: TubeConfig, record: Record, now: int, result: str | None, keep: 
 
 def acked(record: Record, at: int, result: str | None) -> Record:
     """A task that was acked and is gone, as its holder sees it."""
-    values = list(record)
-    for index, value in _ACKED:
-        values[index] = value
-    values[_DONE_AT] = values[_PURGE_AT] = at
-    values[_RESULT] = result
-    return Record._make(values)
-
-
-_DONE_AT, _PURGE_AT, _RESULT = (Record._fields.index(name) for name in ("done_at", "purge_at", "result"))
-_ACKED = tuple(
-    (Record._fields.index(name), value)
-    for name, value in {
-        "state": DONE,
-        "reason": Reason.SUCCESS,
-        "session": None,
-        "token": None,
-        "taken_at": None,
-        "deadline": None,
-    }.items()
-)
+    # Fields 17 to 22 are taken_at, deadline, done_at, purge_at, session and token; 27 is the result.
+    return Record._make(
+        (
+            *record[:2],
+            DONE,
+            Reason.SUCCESS,
+            *record[4:17],
+            None,
+            None,
+            at,
+            at,
+            None,
+            None,
+            *record[23:27],
+            result,
+            *record[28:],
+        )
+    )
 
 
 def release(

@@ -47,7 +47,7 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
     delayed = 0
     for draft in op.drafts:
         try:
-            verbs.check_draft(config, draft)
+            stencil.check(draft)
             if room is not None and len(rows) >= room:
                 raise TubeFull(
                     f"tube {config.name!r} holds its capacity of {config.capacity} tasks; finish some or wait"
@@ -78,6 +78,12 @@ class Stencil:
         self._now = now
         self._options: tuple[Any, ...] | None = None
         self._lanes = tube.config.features.lanes
+
+    def check(self, draft: Draft) -> None:
+        """Refuse what does not fit the tube; options that were right for the draft before are right again."""
+        config = self._tube.config
+        if draft[1:] != self._options or len(draft.data) * 4 > config.max_payload:
+            verbs.check_draft(config, draft)
 
     def cut(self, draft: Draft, seq: int) -> tuple[Record, tuple[Any, ...]]:
         if draft[1:] == self._options:

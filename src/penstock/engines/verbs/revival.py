@@ -83,6 +83,8 @@ def switch(tx: Transaction, op: ops.Switch, now: int) -> Record:
     record = existing(tube, op.id, now)
     if record.state == State.TAKEN:
         raise WrongState(f"task {record.id!r} is taken; snatch it first")
+    if op.state != State.DONE:
+        _check_key(tube, record)
     changes = rules.switch(tube.config, record, now, op.state, resolve(op.delay, now))
     return tube.save(changes) if changes else record
 
