@@ -21,10 +21,14 @@ def jobs(q):
 def rolled_back(q):
     """Do something in a transaction that is then undone."""
 
-    def run(work):
-        with pytest.raises(Undo), q.transaction() as tx:
+    def undone(work):
+        with q.transaction() as tx:
             work(tx)
             raise Undo
+
+    def run(work):
+        with pytest.raises(Undo):
+            undone(work)
 
     return run
 
