@@ -120,6 +120,10 @@ UPDATE {table} SET {assignments}, due_at = ?, place = CASE ? WHEN 0 THEN place W
 -- name: set_place
 UPDATE {table} SET place = ? WHERE seq = ?;
 
+-- name: places_by_seq
+-- Lanes are picked by turns from now on: who stands in the line does so by age.
+UPDATE {table} SET place = seq WHERE place IS NOT NULL;
+
 -- name: remove
 DELETE FROM {table} WHERE seq = ?;
 
