@@ -103,7 +103,8 @@ def check_lanes(tube: Any, records: list[Record], now: int) -> None:
 
 
 def first(tube: Any, members: list[Record]) -> Record | None:
-    order = sorted(members, key=lambda record: (record.pri, record.seq))
+    by_key = tube.config.adopted is not None
+    order = sorted(members, key=lambda record: (record.pri, record.id if by_key else record.seq))
     if tube.config.lane_order == "strict":
         rest = [record for record in order if record.state in (State.READY, State.DELAYED, State.BURIED)]
         return rest[0] if rest and rest[0].state == State.READY else None
