@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from tests.support.engines import ENGINES, Bench
@@ -10,6 +11,7 @@ from tests.support.watching import Events
 
 import penstock
 from penstock import LeaseLost, Reason, State
+from penstock.engines import Engine
 from penstock.engines.line import Taker
 from penstock.testing import ManualClock, waiting
 
@@ -231,15 +233,23 @@ def test_a_cancelled_take_that_was_granted_is_released_with_refund(loop, steps):
     loop(work)
 
 
-@pytest.mark.parametrize("steps", range(8))
-def test_a_take_cancelled_on_its_way_into_the_line_leaves_it(loop, steps):  # case 341
+def test_a_take_cancelled_on_its_way_into_the_line_leaves_it(loop, monkeypatch):  # case 341
+    entered, gate, enlist = threading.Event(), threading.Event(), Engine.enlist
+
+    def slow(engine, waiter):
+        entered.set()
+        gate.wait()
+        enlist(engine, waiter)
+
+    monkeypatch.setattr(Engine, "enlist", slow)
+
     async def work(q, jobs):
         taker = asyncio.ensure_future(jobs.take(None))
-        for _ in range(steps):
-            await asyncio.sleep(0)
+        await asyncio.to_thread(entered.wait)
+        taker.cancel()
+        asyncio.get_running_loop().call_later(0, gate.set)
         await cancelled(taker)
         await jobs.put("x")
-        assert waiting(q) == 0
-        assert (await jobs.take()).attempt == 1
+        assert (waiting(q), (await jobs.take()).attempt) == (0, 1)
 
     loop(work)
