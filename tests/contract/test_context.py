@@ -233,13 +233,14 @@ def test_a_cancelled_take_that_was_granted_is_released_with_refund(loop, steps):
     loop(work)
 
 
-def test_a_take_cancelled_on_its_way_into_the_line_leaves_it(loop, monkeypatch):  # case 341
-    entered, gate, enlist = threading.Event(), threading.Event(), Engine.enlist
+def test_a_take_cancelled_on_its_way_into_the_line_keeps_nothing(loop, monkeypatch):  # case 341
+    entered, gate, left, enlist = threading.Event(), threading.Event(), threading.Event(), Engine.enlist
 
     def slow(engine, waiter):
         entered.set()
         gate.wait()
         enlist(engine, waiter)
+        left.set()
 
     monkeypatch.setattr(Engine, "enlist", slow)
 
@@ -247,9 +248,13 @@ def test_a_take_cancelled_on_its_way_into_the_line_leaves_it(loop, monkeypatch):
         taker = asyncio.ensure_future(jobs.take(None))
         await asyncio.to_thread(entered.wait)
         taker.cancel()
-        asyncio.get_running_loop().call_later(0, gate.set)
-        await cancelled(taker)
-        await jobs.put("x")
-        assert (waiting(q), (await jobs.take()).attempt) == (0, 1)
+        for _ in range(20):
+            await jobs.put("x", put_id="p")
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await taker
+        await asyncio.to_thread(left.wait)
+        task = await jobs.peek(1)
+        assert (waiting(q), task.state, task.attempt) == (0, State.READY, 0)
 
     loop(work)
