@@ -61,7 +61,6 @@ class SqliteTransaction(Transaction):
         """A transaction has been started, by us or by the caller on its own connection."""
         self.announced, self.touched = [], set()
         self._main_first = False
-        self._used = {}
         version = self.main.connection.data_version()
         if version != self._version:
             self.refresh()
@@ -98,10 +97,9 @@ class SqliteTransaction(Transaction):
 
     def flush(self) -> None:
         """Write back the small rows of the tubes that were used."""
-        if self.dirty:
-            for tube in self.dirty.values():
-                tube.flush()
-            self._used, self.dirty = self.dirty, {}
+        for tube in self.dirty.values():
+            tube.flush()
+        self._used, self.dirty = self.dirty, {}
 
     def rollback(self) -> None:
         """Undo everything, and trust nothing that was loaded."""
