@@ -306,3 +306,20 @@ def test_no_edit_of_our_own_is_noted_as_one_by_hand(shop):
     orders.delete(2)
     assert shop.sql("SELECT * FROM edits") == []
     assert four.ack().state == State.DONE
+
+
+def test_what_the_users_triggers_make_of_our_writes_counts(shop):
+    orders = filled(shop, 0)
+    shop.sql("CREATE TRIGGER urgent AFTER INSERT ON orders WHEN NEW.item = 'ice' "
+             "BEGIN UPDATE orders SET prio = -5, branch = 'cold' WHERE id = NEW.id; END")  # fmt: skip
+    shop.sql("CREATE TRIGGER stop AFTER UPDATE OF status ON orders WHEN NEW.status = 'R' AND NEW.tries >= 2 "
+             "BEGIN UPDATE orders SET status = 'B' WHERE id = NEW.id; END")  # fmt: skip
+    orders.put({"item": "tea"})
+    orders.put({"item": "ice"})
+    task = orders.take()
+    assert (task.id, task.pri, task.lane) == (2, -5, "cold")
+    task.release()
+    orders.take().release()
+    assert (orders.peek(2).state, shop.counted(orders)) == (State.BURIED, {"B": 1, "R": 1})
+    assert shop.shown() == {"B": 1, "R": 1}
+    assert shop.sql("SELECT * FROM edits") == []

@@ -288,7 +288,7 @@ class AdoptedTube(SqliteTube):
         with self.whole():
             self._run(self._own["delete_all"], ())
             number = super().truncate()
-            self.database.execute(self._own["forget_edits"])
+            self.database.execute(self._own["forget_edits"], (1 << 62,))
         return number
 
     # -- columns -----------------------------------------------------------------------------------
@@ -382,6 +382,15 @@ class AdoptedTube(SqliteTube):
                     self._reconcile(row_id, now)
         finally:
             self.lane_table.catch_up(now)
+
+    def flush(self) -> None:
+        """Before a commit: what triggers of the user's made of our writes counts too, once."""
+        if self._head is not None and not self.broken:
+            rows = self.database.rows(self._own["own_edits"])
+            if rows:
+                self.reconcile([json.loads(row_id) for _, row_id in rows], self.tx.now())
+                self.database.execute(self._own["forget_edits"], (rows[-1][0],))
+        super().flush()
 
     def _reconcile(self, row_id: list[Any], now: int) -> None:
         task_id: TaskId = row_id[0] if len(row_id) == 1 else tuple(row_id)

@@ -49,8 +49,11 @@ DELETE FROM {table} WHERE {match};
 -- name: delete_all
 DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {side} WHERE {side_of_row});
 
+-- name: own_edits
+SELECT seq, row_id FROM edits WHERE tube = {number} ORDER BY seq;
+
 -- name: forget_edits
-DELETE FROM edits WHERE tube = {number};
+DELETE FROM edits WHERE tube = {number} AND seq <= ?;
 
 -- name: on_insert
 CREATE TRIGGER "penstock_{number}_insert" AFTER INSERT ON {table}
