@@ -29,7 +29,17 @@ TUBES: dict[str, dict[str, Any]] = {
     "uuid": {"kind": "standard", "id": "uuid"},
     "time64": {"kind": "fifo", "id": "time64"},
 }
-COLD = {"exhausted", "taken", "page_of_state", "next_lane", "count_lane", "taken_in_lane", "all_lanes", "truncate"}
+COLD = {
+    "exhausted",
+    "taken",
+    "places_by_seq",
+    "page_of_state",
+    "next_lane",
+    "count_lane",
+    "taken_in_lane",
+    "all_lanes",
+    "truncate",
+}
 """Statements of operators and of rare changes, which may look at many rows."""
 IN_ORDER = {"candidate": "ready", "candidates": "ready", "buried": "buried"}
 """Statements that read the first rows of an index that holds nothing else."""
