@@ -1,6 +1,6 @@
 """Make the files that are made: `python tools/generate.py` writes them, `--check` only compares.
 
-src/penstock/aio.py        the awaiting facade, from src/penstock/queue.py
+src/penstock/aio/          the awaiting facade, from src/penstock/blocking/
 docs/states.md             the state diagram and tables, from src/penstock/model/state.py
 docs/conformance.md        which behaviours have a test, from tests/conformance.txt and the tests
 """
@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import conformance
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"
+FACADE = ("task.py", "tube.py", "queue.py")
 NAMES = {
     "Queue": "AsyncQueue",
     "Tube": "AsyncTube",
@@ -38,30 +41,24 @@ AWAITED = re.compile(
     r"|self\.(?:_tube\.)?_(?:put|take|ack|release|bury|fail|touch|holds)\(|(?:self|view)\._(?:was|recall)\(|engine\.close\("
     r")"
 )
+MODULES = {
+    "penstock.blocking": "penstock.aio",
+    "from penstock.engines import AsyncEngine": "from penstock.engines.bridge import AsyncEngine",
+    "from penstock.engines.store import AsyncTransactor": "from penstock.engines.bridge import AsyncTransactor",
+}
 ALWAYS_ASYNC = ("register_kind", "on_task_change", "__aenter__", "_end_of_file")
 
 
-def generated_aio() -> str:
-    """queue.py with every call that blocks awaited instead."""
-    source = (PACKAGE / "queue.py").read_text()
-    source = re.sub(
-        r'^""".*?"""\n',
-        '"""The awaiting facade, made from queue.py by tools/generate.py. Do not edit."""\n',
-        source,
-        flags=re.S,
-    )
+def generated_aio(name: str) -> str:
+    """A file of the blocking facade with every call that blocks awaited instead."""
+    source = (PACKAGE / "blocking" / name).read_text()
+    banner = f'"""Made from blocking/{name} by tools/generate.py. Do not edit."""\n'
+    source = re.sub(r'^""".*?"""\n', banner, source, flags=re.S)
     for old, new in NAMES.items():
         source = re.sub(rf"(?<![\w.`'\"]){re.escape(old)}\b(?!`)", new, source)
     source = re.sub(r"\n\s*\n(\s*)>>> .*?(?=\n\s*\"\"\")", "", source, flags=re.S)
-    source = source.replace("from penstock.engines import AsyncEngine\n", "")
-    source = source.replace("from penstock.engines import AsyncEngine, open_async_engine\n", "")
-    source = source.replace(
-        "from penstock.engines.line",
-        "from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine\n"
-        "from penstock.engines.line",
-        1,
-    )
-    source = source.replace("from penstock.engines.store import AsyncTransactor\n", "")
+    for old, new in MODULES.items():
+        source = source.replace(old, new)
     source = source.replace("with self._engine.transaction()", "async with self._engine.transaction()")
     source = AWAITED.sub(r"await \1", source)
     blocks = re.split(r"(?m)^(?=(?:    )?(?:@\w+.*\n(?:    )?)?(?:def|class) )", source)
@@ -77,7 +74,7 @@ def _coloured(block: str) -> str:
 
 def _formatted(text: str) -> str:
     for words in (["check", "--quiet", "--select", "I", "--fix"], ["format"]):
-        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(PACKAGE / "aio.py"), "-"]
+        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", str(PACKAGE / "aio" / "queue.py"), "-"]
         text = subprocess.run(command, input=text, capture_output=True, text=True, check=True, cwd=ROOT).stdout
     return text
 
@@ -123,11 +120,12 @@ def generated_states() -> str:
 def main() -> int:
     check = "--check" in sys.argv
     stale = 0
-    for path, make in (
-        (PACKAGE / "aio.py", generated_aio),
+    made: list[tuple[Path, Callable[[], str]]] = [
+        *((PACKAGE / "aio" / name, partial(generated_aio, name)) for name in FACADE),
         (ROOT / "docs" / "states.md", generated_states),
         (ROOT / "docs" / "conformance.md", conformance.page),
-    ):
+    ]
+    for path, make in made:
         text = make()
         if path.exists() and path.read_text() == text:
             continue

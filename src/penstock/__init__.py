@@ -1,6 +1,7 @@
 """Penstock: one persistent task queue, from an embedded file to many machines."""
 
 from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
+from penstock.blocking import Lane, Queue, Task, Tube, connect
 from penstock.calls import Entry
 from penstock.history import HistoryEvent
 from penstock.model.errors import (
@@ -31,7 +32,6 @@ from penstock.model.retry import Exponential
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
 from penstock.model.tube import Features, Kind
-from penstock.queue import Lane, Queue, Task, Tube, connect
 
 __version__ = "0.1.0"
 __all__ = [

@@ -24,8 +24,8 @@ TESTS = sorted((ROOT / "tests").rglob("*.py"))
 MAX_LINES = 500
 MAX_FUNCTION = 70
 LONG = {
-    "src/penstock/queue.py": "lists every verb once, with an example each",
-    "src/penstock/aio.py": "is made from queue.py",
+    "src/penstock/blocking/tube.py": "lists every verb of a tube once, with an example each",
+    "src/penstock/aio/tube.py": "is made from blocking/tube.py",
 }
 OPTIONAL = (
     "psycopg grpc google.protobuf pyspark pyarrow pandas uvloop typer rich starlette uvicorn jinja2 opentelemetry"

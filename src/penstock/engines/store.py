@@ -295,6 +295,10 @@ class Store(ABC):
             self._next_tick = then
         return then
 
+    def next_stop(self) -> int | None:
+        """The first moment at which a caller that waits here gives up."""
+        return min((w.deadline for w in self._lines.all() if w.deadline is not None), default=None)
+
     def before_advance(self, moment: int) -> None:
         """A manual clock is about to move: sessions of open queues must not notice."""
         for session in list(self._sessions.values()):

@@ -37,6 +37,9 @@ class SystemClock:
 class Follower(Protocol):
     """What a manual clock moves along: an open engine."""
 
+    def next_stop(self) -> int | None:
+        """The first moment at which somebody who waits gives up."""
+
     def before_advance(self, moment: int) -> None: ...
 
     def after_advance(self) -> None: ...
@@ -71,12 +74,17 @@ class ManualClock:
         """Move the time on. Sessions of open queues stay alive, waiting calls notice what became due."""
         with self._lock:
             target = self._now + max(0, micros(seconds, "seconds"))
-            followers = list(self._followers)
-            for follower in followers:
-                follower.before_advance(target)
-            self._now = target
-            for follower in followers:
-                follower.after_advance()
+            while True:
+                followers = list(self._followers)
+                stops = [stop for follower in followers if (stop := follower.next_stop()) is not None]
+                moment = min([target, *(stop for stop in stops if stop > self._now)])
+                for follower in followers:
+                    follower.before_advance(moment)
+                self._now = moment
+                for follower in followers:
+                    follower.after_advance()
+                if moment == target:
+                    return
 
 
 _START_OF_2024 = 1_704_067_200

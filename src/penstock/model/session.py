@@ -7,7 +7,7 @@ import socket
 import uuid
 from typing import NamedTuple
 
-from penstock.model.duration import SECOND
+from penstock.model.duration import SECOND, Seconds, length
 from penstock.model.errors import UsageError
 
 DEFAULT_TTL = 30 * SECOND
@@ -24,6 +24,14 @@ class Session(NamedTuple):
     ttl: int
     direct: bool = True
     """True for a process on the store itself: it cannot outlive the store's run."""
+
+
+def check_ttl(value: Seconds | None) -> int:
+    """A session must outlive the time between two signs of life."""
+    ttl = length(value, "session_ttl")
+    if ttl is None or ttl == 0:
+        raise UsageError(f"session_ttl must be more than 0 seconds, got {value!r}")
+    return ttl
 
 
 def new_session(ttl: int | None, direct: bool = True) -> Session:

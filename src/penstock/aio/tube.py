@@ -1,23 +1,17 @@
-"""The awaiting facade, made from queue.py by tools/generate.py. Do not edit."""
+"""Made from blocking/tube.py by tools/generate.py. Do not edit."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from types import TracebackType
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock import calls, payload
+from penstock.aio.task import AsyncTask
 from penstock.calls import DelayArgument
-from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine
 from penstock.engines.line import Producer, Taker, Watcher
-from penstock.history import HistoryEvent
 from penstock.model import duration, ops, rules, tube
-from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
-    LeaseLost,
     PenstockError,
     TaskFailed,
     TaskNotFound,
@@ -26,177 +20,17 @@ from penstock.model.errors import (
     WaitTimeout,
 )
 from penstock.model.lane import LaneInfo, LaneLimits
-from penstock.model.session import Session, new_session, parse_uuid
+from penstock.model.session import Session
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
 from penstock.model.task import Gone, OnConflict, Placed, Record, TaskId
-from penstock.model.tube import Features, Kind, TubeConfig
+from penstock.model.tube import Kind, TubeConfig
 from penstock.view import TaskView
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from penstock.aio.queue import AsyncQueue
+
 Errors = Literal["raise", "return"]
-
-
-async def aconnect(
-    url: str,
-    durability: Literal["strict", "relaxed"] = "strict",
-    session_ttl: Seconds | None = None,
-    clock: Clock | None = None,
-) -> AsyncQueue:
-    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name."""
-    engine = await open_async_engine(url, clock, durability)
-    session = new_session(duration.length(session_ttl, "session_ttl"))
-    queue = AsyncQueue(engine, session)
-    try:
-        await queue._start()
-    except BaseException:
-        await engine.close()
-        raise
-    return queue
-
-
-class AsyncQueue:
-    """A place with tubes, and this process's session on it. Threads may share one."""
-
-    def __init__(self, engine: AsyncEngine, session: Session) -> None:
-        self._engine = engine
-        self._session = session
-        self._kinds: dict[str, Kind] = {}
-        self._makers: dict[str, Callable[[], TaskId]] = {}
-        self._closed = False
-
-    async def _start(self) -> None:
-        if self._engine.writable:
-            await self._engine.execute(ops.OpenSession(self._session))
-            self._engine.keep(self._session)
-
-    async def __aenter__(self) -> AsyncQueue:
-        return self
-
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._engine.name}>"
-
-    async def close(self) -> None:
-        """Give back what this session holds and let go of the store. Closing twice does nothing."""
-        if self._closed:
-            return
-        self._closed = True
-        self._engine.lose(self._session)
-        try:
-            if self._engine.writable and self._engine.usable:
-                await self._engine.dismiss()
-                await self._engine.execute(ops.EndSession(self._session))
-        finally:
-            await self._engine.close()
-
-    # -- tubes -------------------------------------------------------------------------------------
-
-    async def create_tube(
-        self,
-        name: str,
-        kind: str = "standard",
-        *,
-        if_not_exists: bool = False,
-        temporary: bool = False,
-        **options: Any,
-    ) -> AsyncTube:
-        """Make a tube. The reference lists its options; an option of a missing feature is refused."""
-        maker = options.get("id")
-        if callable(maker):
-            options["id"] = "function"
-        named = calls.kind_named(self._kinds, kind)
-        config = tube.new_tube(name, named, temporary, options)
-        found = await self._engine.execute(ops.CreateTube(config, if_not_exists, options))
-        if callable(maker):
-            self._makers[name] = maker
-        return AsyncTube(self, found)
-
-    async def tube(self, name: str) -> AsyncTube:
-        """A tube that exists; TubeNotFound otherwise."""
-        return AsyncTube(self, await self._engine.execute(ops.GetTube(tube.check_name(name))))
-
-    async def tubes(self) -> list[AsyncTube]:
-        """All tubes, by name; those of a kind with hooks appear once it is registered in this process."""
-        found = await self._engine.execute(ops.ListTubes())
-        return [AsyncTube(self, config) for config in found if not config.hooks or config.kind in self._kinds]
-
-    async def adopt(
-        self,
-        name: str,
-        *,
-        table: str,
-        fields: Mapping[str, str] | None = None,
-        features: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> AsyncTube:
-        """Make a table of your own a tube: it needs a primary key and a text column for the status.
-
-        `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
-        "Adopt a table". Dropping the tube leaves the table and its data as they are.
-        """
-        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
-        found = await self._engine.execute(ops.AdoptTable(config))
-        maker = (features or {}).get("id")
-        if callable(maker):
-            self._makers[name] = maker
-        return AsyncTube(self, found)
-
-    async def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
-        """Add a kind of tube: a set of features, or a Kind with hooks that run in this process."""
-        self._kinds[name] = calls.new_kind(self._kinds, name, features)
-
-    async def statistics(self) -> dict[str, Statistics]:
-        """Counters of every tube, by name."""
-        return await self._engine.execute(ops.GetStatistics())
-
-    async def history(self, after: int = 0, limit: int = 1000, tube: str | None = None) -> list[HistoryEvent]:
-        """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page."""
-        rows = await self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
-        return [HistoryEvent.of(row) for row in rows]
-
-    # -- sessions, time, transactions --------------------------------------------------------------
-
-    async def identify(self, uuid: object = None) -> str:
-        """This session's uuid. Given the uuid of another living session: join it and leave one's own."""
-        if uuid is not None:
-            joined = await self._engine.execute(ops.Identify(parse_uuid(uuid), self._session))
-            self._engine.lose(self._session)
-            self._session = joined
-            self._engine.keep(joined)
-        return self._session.uuid
-
-    async def configure(self, *, session_ttl: Seconds) -> None:
-        """How long the session outlives a lost connection or process."""
-        ttl = duration.length(session_ttl, "session_ttl")
-        if ttl is None:
-            raise UsageError("session_ttl must be seconds, got None")
-        session = self._session._replace(ttl=ttl)
-        await self._engine.execute(ops.KeepAlive(session))
-        self._session = session
-        self._engine.keep(session)
-
-    async def state(self) -> str:
-        """INIT, STARTUP, RUNNING, ENDING or WAITING (a store that can only be read)."""
-        return await self._engine.execute(ops.GetState())
-
-    async def tick(self) -> float | None:
-        """Do what is due; answers the seconds until the next thing is, or None. Nobody has to call it."""
-        moment = await self._engine.execute(ops.Tick())
-        return None if moment is None else duration.seconds(max(0, moment - self._engine.clock.now()))
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncTransactor]:
-        """Several puts and acks that happen together or not at all."""
-        async with self._engine.transaction() as transactor:
-            yield transactor
-
-    async def _run(self, op: ops.Op[R], transaction: object) -> R:
-        if transaction is None:
-            return await self._engine.execute(op)
-        return await self._engine.join(transaction).execute(op)
 
 
 class AsyncTube:
@@ -688,113 +522,3 @@ class AsyncLane:
         """Set concurrency, rate (a second), burst or paused of this lane; None goes back to the tube's."""
         parsed = tube.parse_lane_options(options)
         return await self._tube._engine.execute(ops.ConfigureLane(self._tube.name, self.name, parsed))
-
-
-class AsyncTask(TaskView):
-    """A task as it was when the call answered. One that was taken can be finished, once.
-
-    As a context manager it acks itself; an exception fails it and goes on; Ctrl-C gives it back.
-    """
-
-    __slots__ = ()
-    _tube: AsyncTube
-
-    def _lease(self) -> ops.Lease:
-        return ops.Lease(self._record.id, self._held)
-
-    def _end(self, verb: str, record: Record, transaction: object = None) -> AsyncTask:
-        if self._held is not None:
-            self._ended = verb
-            self._undo = None if transaction is None else (transaction, self._record)
-        self._renew(record)
-        return self
-
-    async def _recall(self, transaction: object = None) -> None:
-        """What a transaction ended that was rolled back since is held as before."""
-        assert self._undo is not None
-        inside, before = self._undo
-        if await self._tube._holds(before, inside if transaction is None else transaction):
-            self._ended = self._undo = None
-            self._renew(before)
-
-    async def _was(self, verb: str, transaction: object = None) -> bool:
-        """True if this very verb ended the lease before: it gives the same answer again."""
-        if self._undo is not None:
-            await self._recall(transaction)
-        if self._ended is None or self._ended == verb:
-            return self._ended == verb
-        raise LeaseLost(f"task {self.id!r} was ended by {self._ended} already", "finished")
-
-    async def ack(
-        self,
-        result: Any = None,
-        keep: bool | Seconds | None = None,
-        transaction: object = None,
-        update: Mapping[str, Any] | None = None,
-    ) -> AsyncTask:
-        """The work is done. `result` is readable while the task is kept."""
-        if await self._was("ack", transaction):
-            return self
-        record = await self._tube._ack(self._lease(), result, keep, transaction, update, self._record)
-        return self._end("ack", record, transaction)
-
-    async def release(
-        self,
-        delay: DelayArgument | None = None,
-        pri: int | None = None,
-        ttl: Seconds | None = None,
-        data: Any = ...,
-        refund: bool = False,
-        update: Mapping[str, Any] | None = None,
-    ) -> AsyncTask:
-        """Give it back; refund=True takes the attempt back too."""
-        if await self._was("release"):
-            return self
-        record = await self._tube._release(self._lease(), delay, pri, ttl, data, refund, update)
-        return self._end("release", record)
-
-    async def bury(
-        self, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None
-    ) -> AsyncTask:
-        """Set it aside for a person to look at."""
-        if await self._was("bury"):
-            return self
-        return self._end("bury", await self._tube._bury(self._lease(), error, update))
-
-    async def fail(
-        self,
-        error: str | BaseException | None = None,
-        delay: DelayArgument | None = None,
-        abort: bool | str = False,
-    ) -> AsyncTask:
-        """The attempt failed; abort=True buries without another try."""
-        if await self._was("fail"):
-            return self
-        return self._end("fail", await self._tube._fail(self._lease(), error, delay, abort, self))
-
-    async def touch(self, seconds: Seconds) -> AsyncTask:
-        """Ask for more time."""
-        await self._was("touch")
-        self._record = await self._tube._touch(self._lease(), seconds)
-        return self
-
-    async def __aenter__(self) -> AsyncTask:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._undo is not None:
-            await self._recall()
-        if self._ended is not None:
-            return
-        if error is None:
-            await self.ack()
-            return
-        try:
-            if isinstance(error, KeyboardInterrupt | asyncio.CancelledError | GeneratorExit):
-                await self.release(refund=True)
-            else:
-                await self.fail(error)
-        except PenstockError as lost:
-            error.add_note(f"penstock: the task could not be given back: {lost}")

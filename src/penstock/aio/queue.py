@@ -1,0 +1,180 @@
+"""Made from blocking/queue.py by tools/generate.py. Do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+from penstock import calls
+from penstock.aio.tube import AsyncTube
+from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine
+from penstock.history import HistoryEvent
+from penstock.model import duration, ops, tube
+from penstock.model.clock import Clock
+from penstock.model.duration import Seconds
+from penstock.model.session import Session, check_ttl, new_session, parse_uuid
+from penstock.model.stats import Statistics
+from penstock.model.task import TaskId
+from penstock.model.tube import Features, Kind
+
+R = TypeVar("R")
+
+
+async def aconnect(
+    url: str,
+    durability: Literal["strict", "relaxed"] = "strict",
+    session_ttl: Seconds | None = None,
+    clock: Clock | None = None,
+) -> AsyncQueue:
+    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name."""
+    session = new_session(None if session_ttl is None else check_ttl(session_ttl))
+    engine = await open_async_engine(url, clock, durability)
+    queue = AsyncQueue(engine, session)
+    try:
+        await queue._start()
+    except BaseException:
+        await engine.close()
+        raise
+    return queue
+
+
+class AsyncQueue:
+    """A place with tubes, and this process's session on it. Threads may share one."""
+
+    def __init__(self, engine: AsyncEngine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._kinds: dict[str, Kind] = {}
+        self._makers: dict[str, Callable[[], TaskId]] = {}
+        self._closed = False
+
+    async def _start(self) -> None:
+        if self._engine.writable:
+            await self._engine.execute(ops.OpenSession(self._session))
+            self._engine.keep(self._session)
+
+    async def __aenter__(self) -> AsyncQueue:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._engine.name}>"
+
+    async def close(self) -> None:
+        """Give back what this session holds and let go of the store. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._engine.lose(self._session)
+        try:
+            if self._engine.writable and self._engine.usable:
+                await self._engine.dismiss()
+                await self._engine.execute(ops.EndSession(self._session))
+        finally:
+            await self._engine.close()
+
+    # -- tubes -------------------------------------------------------------------------------------
+
+    async def create_tube(
+        self,
+        name: str,
+        kind: str = "standard",
+        *,
+        if_not_exists: bool = False,
+        temporary: bool = False,
+        **options: Any,
+    ) -> AsyncTube:
+        """Make a tube. The reference lists its options; an option of a missing feature is refused."""
+        maker = options.get("id")
+        if callable(maker):
+            options["id"] = "function"
+        named = calls.kind_named(self._kinds, kind)
+        config = tube.new_tube(name, named, temporary, options)
+        found = await self._engine.execute(ops.CreateTube(config, if_not_exists, options))
+        if callable(maker):
+            self._makers[name] = maker
+        return AsyncTube(self, found)
+
+    async def tube(self, name: str) -> AsyncTube:
+        """A tube that exists; TubeNotFound otherwise."""
+        return AsyncTube(self, await self._engine.execute(ops.GetTube(tube.check_name(name))))
+
+    async def tubes(self) -> list[AsyncTube]:
+        """All tubes, by name; those of a kind with hooks appear once it is registered in this process."""
+        found = await self._engine.execute(ops.ListTubes())
+        return [AsyncTube(self, config) for config in found if not config.hooks or config.kind in self._kinds]
+
+    async def adopt(
+        self,
+        name: str,
+        *,
+        table: str,
+        fields: Mapping[str, str] | None = None,
+        features: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> AsyncTube:
+        """Make a table of your own a tube: it needs a primary key and a text column for the status.
+
+        `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
+        "Adopt a table". Dropping the tube leaves the table and its data as they are.
+        """
+        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
+        found = await self._engine.execute(ops.AdoptTable(config))
+        maker = (features or {}).get("id")
+        if callable(maker):
+            self._makers[name] = maker
+        return AsyncTube(self, found)
+
+    async def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
+        """Add a kind of tube: a set of features, or a Kind with hooks that run in this process."""
+        self._kinds[name] = calls.new_kind(self._kinds, name, features)
+
+    async def statistics(self) -> dict[str, Statistics]:
+        """Counters of every tube, by name."""
+        return await self._engine.execute(ops.GetStatistics())
+
+    async def history(self, after: int = 0, limit: int = 1000, tube: str | None = None) -> list[HistoryEvent]:
+        """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page."""
+        rows = await self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
+        return [HistoryEvent.of(row) for row in rows]
+
+    # -- sessions, time, transactions --------------------------------------------------------------
+
+    async def identify(self, uuid: object = None) -> str:
+        """This session's uuid. Given the uuid of another living session: join it and leave one's own."""
+        if uuid is not None:
+            joined = await self._engine.execute(ops.Identify(parse_uuid(uuid), self._session))
+            self._engine.lose(self._session)
+            self._session = joined
+            self._engine.keep(joined)
+        return self._session.uuid
+
+    async def configure(self, *, session_ttl: Seconds) -> None:
+        """How long the session outlives a lost connection or process."""
+        session = self._session._replace(ttl=check_ttl(session_ttl))
+        await self._engine.execute(ops.KeepAlive(session))
+        self._session = session
+        self._engine.keep(session)
+
+    async def state(self) -> str:
+        """INIT, STARTUP, RUNNING, ENDING or WAITING (a store that can only be read)."""
+        return await self._engine.execute(ops.GetState())
+
+    async def tick(self) -> float | None:
+        """Do what is due; answers the seconds until the next thing is, or None. Nobody has to call it."""
+        moment = await self._engine.execute(ops.Tick())
+        return None if moment is None else duration.seconds(max(0, moment - self._engine.clock.now()))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncTransactor]:
+        """Several puts and acks that happen together or not at all."""
+        async with self._engine.transaction() as transactor:
+            yield transactor
+
+    async def _run(self, op: ops.Op[R], transaction: object) -> R:
+        if transaction is None:
+            return await self._engine.execute(op)
+        return await self._engine.join(transaction).execute(op)

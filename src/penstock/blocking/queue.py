@@ -1,0 +1,271 @@
+"""A queue and how to open one. The awaiting twin is made from this file by tools/generate.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+from penstock import calls
+from penstock.blocking.tube import Tube
+from penstock.engines import Engine, open_engine
+from penstock.engines.store import Transactor
+from penstock.history import HistoryEvent
+from penstock.model import duration, ops, tube
+from penstock.model.clock import Clock
+from penstock.model.duration import Seconds
+from penstock.model.session import Session, check_ttl, new_session, parse_uuid
+from penstock.model.stats import Statistics
+from penstock.model.task import TaskId
+from penstock.model.tube import Features, Kind
+
+R = TypeVar("R")
+
+
+def connect(
+    url: str,
+    durability: Literal["strict", "relaxed"] = "strict",
+    session_ttl: Seconds | None = None,
+    clock: Clock | None = None,
+) -> Queue:
+    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name.
+
+    >>> import penstock
+    >>> with penstock.connect("memory:") as q:
+    ...     jobs = q.create_tube("jobs")
+    ...     task = jobs.put({"n": 1})
+    """
+    session = new_session(None if session_ttl is None else check_ttl(session_ttl))
+    engine = open_engine(url, clock, durability)
+    queue = Queue(engine, session)
+    try:
+        queue._start()
+    except BaseException:
+        engine.close()
+        raise
+    return queue
+
+
+class Queue:
+    """A place with tubes, and this process's session on it. Threads may share one.
+
+    >>> import penstock
+    >>> q = penstock.connect("memory:")
+    >>> q.create_tube("jobs", "fifo").name
+    'jobs'
+    """
+
+    def __init__(self, engine: Engine, session: Session) -> None:
+        self._engine = engine
+        self._session = session
+        self._kinds: dict[str, Kind] = {}
+        self._makers: dict[str, Callable[[], TaskId]] = {}
+        self._closed = False
+
+    def _start(self) -> None:
+        if self._engine.writable:
+            self._engine.execute(ops.OpenSession(self._session))
+            self._engine.keep(self._session)
+
+    def __enter__(self) -> Queue:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._engine.name}>"
+
+    def close(self) -> None:
+        """Give back what this session holds and let go of the store. Closing twice does nothing.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:"); q.close()
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._engine.lose(self._session)
+        try:
+            if self._engine.writable and self._engine.usable:
+                self._engine.dismiss()
+                self._engine.execute(ops.EndSession(self._session))
+        finally:
+            self._engine.close()
+
+    # -- tubes -------------------------------------------------------------------------------------
+
+    def create_tube(
+        self,
+        name: str,
+        kind: str = "standard",
+        *,
+        if_not_exists: bool = False,
+        temporary: bool = False,
+        **options: Any,
+    ) -> Tube:
+        """Make a tube. The reference lists its options; an option of a missing feature is refused.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> crawl = q.create_tube("crawl", "utube", max_attempts=5)
+        """
+        maker = options.get("id")
+        if callable(maker):
+            options["id"] = "function"
+        named = calls.kind_named(self._kinds, kind)
+        config = tube.new_tube(name, named, temporary, options)
+        found = self._engine.execute(ops.CreateTube(config, if_not_exists, options))
+        if callable(maker):
+            self._makers[name] = maker
+        return Tube(self, found)
+
+    def tube(self, name: str) -> Tube:
+        """A tube that exists; TubeNotFound otherwise.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.create_tube("jobs").name == q.tube("jobs").name
+        True
+        """
+        return Tube(self, self._engine.execute(ops.GetTube(tube.check_name(name))))
+
+    def tubes(self) -> list[Tube]:
+        """All tubes, by name; those of a kind with hooks appear once it is registered in this process.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> [tube.name for tube in q.tubes()]
+        []
+        """
+        found = self._engine.execute(ops.ListTubes())
+        return [Tube(self, config) for config in found if not config.hooks or config.kind in self._kinds]
+
+    def adopt(
+        self,
+        name: str,
+        *,
+        table: str,
+        fields: Mapping[str, str] | None = None,
+        features: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Tube:
+        """Make a table of your own a tube: it needs a primary key and a text column for the status.
+
+        `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
+        "Adopt a table". Dropping the tube leaves the table and its data as they are.
+
+        >>> import apsw, penstock, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> shop = apsw.Connection(f"{folder.name}/shop.db")
+        >>> made = shop.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT, item TEXT)")
+        >>> made = shop.execute("INSERT INTO orders VALUES (1, 'R', 'tea')")
+        >>> with penstock.connect(f"{folder.name}/shop.db") as q:
+        ...     q.adopt("orders", table="orders", fields={"status": "status"}).take().data
+        {'item': 'tea'}
+        >>> shop.close(); folder.cleanup()
+        """
+        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
+        found = self._engine.execute(ops.AdoptTable(config))
+        maker = (features or {}).get("id")
+        if callable(maker):
+            self._makers[name] = maker
+        return Tube(self, found)
+
+    def register_kind(self, name: str, features: Features | Kind | type[Kind] | Mapping[str, bool]) -> None:
+        """Add a kind of tube: a set of features, or a Kind with hooks that run in this process.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.register_kind("urgent", penstock.Features(pri=True))
+        >>> q.create_tube("calls", "urgent").put("ring", pri=-1).pri
+        -1
+        """
+        self._kinds[name] = calls.new_kind(self._kinds, name, features)
+
+    def statistics(self) -> dict[str, Statistics]:
+        """Counters of every tube, by name.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").statistics()
+        {}
+        """
+        return self._engine.execute(ops.GetStatistics())
+
+    def history(self, after: int = 0, limit: int = 1000, tube: str | None = None) -> list[HistoryEvent]:
+        """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> task = q.create_tube("jobs", history=True).put(1)
+        >>> [event.event for event in q.history()]
+        ['put']
+        """
+        rows = self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
+        return [HistoryEvent.of(row) for row in rows]
+
+    # -- sessions, time, transactions --------------------------------------------------------------
+
+    def identify(self, uuid: object = None) -> str:
+        """This session's uuid. Given the uuid of another living session: join it and leave one's own.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.identify() == q.identify()
+        True
+        """
+        if uuid is not None:
+            joined = self._engine.execute(ops.Identify(parse_uuid(uuid), self._session))
+            self._engine.lose(self._session)
+            self._session = joined
+            self._engine.keep(joined)
+        return self._session.uuid
+
+    def configure(self, *, session_ttl: Seconds) -> None:
+        """How long the session outlives a lost connection or process.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").configure(session_ttl=60)
+        """
+        session = self._session._replace(ttl=check_ttl(session_ttl))
+        self._engine.execute(ops.KeepAlive(session))
+        self._session = session
+        self._engine.keep(session)
+
+    def state(self) -> str:
+        """INIT, STARTUP, RUNNING, ENDING or WAITING (a store that can only be read).
+
+        >>> import penstock
+        >>> penstock.connect("memory:").state()
+        'RUNNING'
+        """
+        return self._engine.execute(ops.GetState())
+
+    def tick(self) -> float | None:
+        """Do what is due; answers the seconds until the next thing is, or None. Nobody has to call it.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:", session_ttl=float("inf"))
+        >>> q.tick() is None
+        True
+        """
+        moment = self._engine.execute(ops.Tick())
+        return None if moment is None else duration.seconds(max(0, moment - self._engine.clock.now()))
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transactor]:
+        """Several puts and acks that happen together or not at all.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> jobs = q.create_tube("jobs")
+        >>> with q.transaction() as tx:
+        ...     one, two = jobs.put(1, transaction=tx), jobs.put(2, transaction=tx)
+        """
+        with self._engine.transaction() as transactor:
+            yield transactor
+
+    def _run(self, op: ops.Op[R], transaction: object) -> R:
+        if transaction is None:
+            return self._engine.execute(op)
+        return self._engine.join(transaction).execute(op)
