@@ -629,7 +629,7 @@ def remembered(url, name):
     store = open_store(url)
     if isinstance(store, MemoryStore):
         return len(store.data.tubes[name]._lanes)
-    return store._tx.main.value("SELECT count(*) FROM lanes")
+    return store._tx.main.value("SELECT count(*) FROM penstock_lanes")
 
 
 def test_an_idle_lane_without_settings_is_forgotten(bench, q, clock):  # case 325

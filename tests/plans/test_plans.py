@@ -86,9 +86,11 @@ def problems(name: str, number: int, plan: list[str]) -> list[str]:
     """What is wrong with the plan of a hot statement."""
     found = []
     for step in plan:
-        if re.match(rf"SCAN tasks_{number}\b|SCAN (u|orders|lanes|events|edits)\b", step):
+        if re.match(
+            rf"SCAN penstock_tasks_{number}\b|SCAN (u|orders|penstock_lanes|penstock_events|penstock_edits)\b", step
+        ):
             index = IN_ORDER.get(name)
-            if index is None or f"INDEX tasks_{number}_{index}" not in step:
+            if index is None or f"INDEX penstock_tasks_{number}_{index}" not in step:
                 found.append(step)
         if "TEMP B-TREE" in step and name != "due":
             found.append(step)
@@ -116,7 +118,7 @@ def test_every_statement_is_guarded_or_known_to_be_cold(store):
 
 def test_a_statement_that_scans_or_sorts_is_found(store):
     number, _ = statements(store, "standard")
-    table = f"tasks_{number}"
+    table = f"penstock_tasks_{number}"
     bad = {
         "candidate": f"SELECT * FROM {table} WHERE state = 'ready' ORDER BY data LIMIT 1",  # noqa: S608
         "find": f"SELECT * FROM {table} WHERE data = ?",  # noqa: S608

@@ -304,7 +304,7 @@ def test_no_edit_of_our_own_is_noted_as_one_by_hand(shop):
     shop.bench.clock.advance(5)
     orders.plow()
     orders.delete(2)
-    assert shop.sql("SELECT * FROM edits") == []
+    assert shop.sql("SELECT * FROM penstock_edits") == []
     assert four.ack().state == State.DONE
 
 
@@ -322,4 +322,4 @@ def test_what_the_users_triggers_make_of_our_writes_counts(shop):
     orders.take().release()
     assert (orders.peek(2).state, shop.counted(orders)) == (State.BURIED, {"B": 1, "R": 1})
     assert shop.shown() == {"B": 1, "R": 1}
-    assert shop.sql("SELECT * FROM edits") == []
+    assert shop.sql("SELECT * FROM penstock_edits") == []

@@ -185,7 +185,7 @@ def test_defaults_of_the_users_columns_apply_and_are_not_noticed_as_edits(shop):
     task = orders.put({})
     assert task.data == {"item": "tea"}
     assert shop.row(task.id, "status, due, prio, branch, tries") == ("R", 0, 0, "", 0)
-    assert shop.sql("SELECT * FROM edits") == []
+    assert shop.sql("SELECT * FROM penstock_edits") == []
     held = orders.take()
     assert held.id == task.id and held.ack().state == State.DONE
 

@@ -124,7 +124,7 @@ class Orders(RuleBasedStateMachine):
     def the_counters_equal_the_rows(self) -> None:
         if hasattr(self, "orders"):
             assert self.shop.counted(self.orders) == self.shop.shown()
-            assert self.shop.sql("SELECT * FROM edits") == []
+            assert self.shop.sql("SELECT * FROM penstock_edits") == []
 
     @invariant()
     def each_task_is_what_its_row_says(self) -> None:

@@ -83,8 +83,8 @@ def test_keys_are_whole_numbers_or_text(shop, declared):
 def test_a_view_and_the_tables_of_the_queue_itself_are_refused(table):
     table.sql("CREATE VIEW seen AS SELECT * FROM orders")
     refused(table, "not a table of your own but a view", table="seen")
-    refused(table, "one of ours", table="sessions")
-    refused(table, "one of ours", table="Edits")
+    refused(table, "one of ours", table="penstock_sessions")
+    refused(table, "one of ours", table="Penstock_Edits")
 
 
 def test_a_strict_table_needs_a_time_column_that_holds_parts_of_a_second(shop):
@@ -212,7 +212,7 @@ def test_no_index_on_the_users_table_is_needed(shop):  # case 166  # case 167
     tube = open_store(shop.bench.url)._tx.tube("orders")
     for name, values in (("candidate", ()), ("lane_candidate", ("south",)), ("buried", (5,)), ("find", (1,))):
         plan = [row[3] for row in shop.sql("EXPLAIN QUERY PLAN " + tube.sql[name], values)]
-        assert plan[0].startswith("SEARCH tasks_") or " USING INDEX tasks_" in plan[0], plan
+        assert plan[0].startswith("SEARCH penstock_tasks_") or " USING INDEX penstock_tasks_" in plan[0], plan
         assert any(step.startswith("SEARCH u USING INTEGER PRIMARY KEY") for step in plan), plan
         assert not any("SCAN u" in step or "TEMP B-TREE" in step for step in plan), plan
     assert orders.take() is None

@@ -393,6 +393,6 @@ def test_truncate_removes_the_rows_that_are_tasks(shop):  # case 249
     shop.sql("INSERT INTO orders (status, item) VALUES ('archived', 'old'), ('R', 'new')")
     assert orders.truncate() == 4
     assert shop.sql("SELECT status FROM orders") == [("archived",)]
-    assert shop.counted(orders) == {} and shop.sql("SELECT * FROM edits") == []
+    assert shop.counted(orders) == {} and shop.sql("SELECT * FROM penstock_edits") == []
     with pytest.raises(LeaseLost):
         task.ack()

@@ -45,7 +45,7 @@ def test_an_idle_store_moves_on_by_itself(path):
         look = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         pause = threading.Event()
         for _ in range(3000):
-            if look.execute("SELECT count(*) FROM tasks_2 WHERE state = 'ready'").fetchone()[0] == 1:
+            if look.execute("SELECT count(*) FROM penstock_tasks_2 WHERE state = 'ready'").fetchone()[0] == 1:
                 break
             pause.wait(0.02)
         else:

@@ -33,7 +33,7 @@ def test_a_migrated_schema_equals_a_fresh_one(path, tmp_path, monkeypatch):
         monkeypatch.setattr(database, "migrations", lambda folder, number=number: steps[:number])
         step = Database(path, "FULL")
         step.migrate("migrations")
-        assert step.value("PRAGMA user_version") == number
+        assert step.schema_version() == number
         step.close()
     fresh = Database(tmp_path / "fresh.db", "FULL")
     fresh.migrate("migrations")
@@ -44,7 +44,7 @@ def test_a_migrated_schema_equals_a_fresh_one(path, tmp_path, monkeypatch):
 def test_tasks_survive_a_migration(path, monkeypatch):
     with penstock.connect(str(path)) as q:
         q.create_tube("jobs").put_many("abc")
-    steps = [*migrations("migrations"), "ALTER TABLE store ADD COLUMN later INTEGER;"]
+    steps = [*migrations("migrations"), "ALTER TABLE penstock_store ADD COLUMN later INTEGER;"]
     monkeypatch.setattr(database, "migrations", lambda folder: steps)
     with penstock.connect(str(path)) as q:
         assert [task.data for task in q.tube("jobs").tasks()] == ["a", "b", "c"]
@@ -53,11 +53,11 @@ def test_tasks_survive_a_migration(path, monkeypatch):
 def test_migrating_twice_changes_nothing(path):
     first = Database(path, "FULL")
     first.migrate("migrations")
-    first.execute("UPDATE store SET epoch = 7")
+    first.execute("UPDATE penstock_store SET epoch = 7")
     before = schema(path)
     first.migrate("migrations")
     assert schema(path) == before
-    assert first.value("SELECT epoch FROM store") == 7
+    assert first.value("SELECT epoch FROM penstock_store") == 7
     first.close()
 
 
@@ -65,7 +65,7 @@ def test_a_step_that_fails_leaves_the_schema_as_it_was(path, monkeypatch):
     with penstock.connect(str(path)) as q:
         q.create_tube("jobs").put(1)
     before = schema(path)
-    steps = [*migrations("migrations"), "CREATE TABLE half (x); CREATE TABLE store (x);"]
+    steps = [*migrations("migrations"), "CREATE TABLE half (x); CREATE TABLE penstock_store (x);"]
     monkeypatch.setattr(database, "migrations", lambda folder: steps)
     with pytest.raises(penstock.EngineUnavailable):
         penstock.connect(str(path))

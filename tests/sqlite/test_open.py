@@ -88,15 +88,30 @@ def test_a_folder_in_which_one_may_not_write_is_named(tmp_path):
 def test_a_schema_from_the_future_is_refused_and_left_alone(path):
     penstock.connect(str(path)).close()
     connection = apsw.Connection(str(path))
-    connection.pragma("user_version", 99)
+    connection.execute("UPDATE penstock_store SET schema = 99")
     connection.close()
     with pytest.raises(SchemaMismatch, match=r"99.*upgrade"):
         penstock.connect(str(path))
     connection = apsw.Connection(str(path))
-    assert connection.pragma("user_version") == 99
-    connection.pragma("user_version", 1)
+    assert connection.execute("SELECT schema FROM penstock_store").fetchall() == [(99,)]
+    connection.execute("UPDATE penstock_store SET schema = 1")
     connection.close()
     penstock.connect(str(path)).close()
+
+
+def test_a_queue_lives_beside_the_tables_of_an_application(path):
+    connection = apsw.Connection(str(path))
+    for name in ("store", "tubes", "lanes", "sessions", "events", "edits", "tasks_1"):
+        connection.execute(f"CREATE TABLE {name} (x); INSERT INTO {name} VALUES (1)")  # noqa: S608
+    connection.pragma("user_version", 42)
+    connection.close()
+    with penstock.connect(str(path)) as q:
+        q.create_tube("jobs").put(1)
+    with penstock.connect(str(path)) as q:
+        assert q.tube("jobs").take().data == 1
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("user_version") == 42
+    assert connection.execute("SELECT count(*) FROM sessions").fetchall() == [(1,)]
 
 
 def test_the_file_is_in_wal_mode_and_synced_in_full(path):
@@ -154,7 +169,7 @@ def test_a_damaged_file_is_noticed_after_an_unclean_stop(path):
     fill(path)
     penstock.connect(str(path))
     new_run(str(path))
-    assert apsw.Connection(str(path)).execute("SELECT clean FROM store").fetchall() == [(0,)]
+    assert apsw.Connection(str(path)).execute("SELECT clean FROM penstock_store").fetchall() == [(0,)]
     checkpointed(path)
     corrupt(path)
     with pytest.raises(EngineUnavailable, match="damaged") as caught:

@@ -43,7 +43,7 @@ def until(condition: Callable[[], Any]) -> Any:
 
 def epoch(path: Path) -> int:
     connection = apsw.Connection(str(path))
-    value = connection.execute("SELECT epoch FROM store").fetchone()[0]
+    value = connection.execute("SELECT epoch FROM penstock_store").fetchone()[0]
     connection.close()
     return value
 
@@ -90,7 +90,7 @@ def test_a_killed_holders_tasks_come_back_without_anybodys_help(path):
         assert jobs.statistics().tasks["taken"] == 2
         holder.kill()
         look = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        states = "SELECT count(*) FROM tasks_1 WHERE state = 'taken'"
+        states = "SELECT count(*) FROM penstock_tasks_1 WHERE state = 'taken'"
         until(lambda: look.execute(states).fetchone()[0] == 0)
         look.close()
         assert [task.id for task in jobs.take_many(5)] == [1, 2, 3]
@@ -189,7 +189,7 @@ def test_runs_follow_each_other_and_every_epoch_is_higher(path):
 def test_a_store_that_was_closed_in_good_order_is_clean(path):
     def clean() -> int:
         connection = apsw.Connection(str(path))
-        value = connection.execute("SELECT clean FROM store").fetchone()[0]
+        value = connection.execute("SELECT clean FROM penstock_store").fetchone()[0]
         connection.close()
         return value
 

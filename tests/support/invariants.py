@@ -77,7 +77,7 @@ def check_record(tube: TubeStore, record: Record, sessions: set[int]) -> None:
     if what is not None:
         assert tube.next_due is not None and tube.next_due <= what.at, "a timer would be missed"
     if isinstance(tube, SqliteTube):
-        due_at = tube.database.value(f"SELECT due_at FROM tasks_{tube.number} WHERE seq = ?", (record.seq,))  # noqa: S608
+        due_at = tube.database.value(f"SELECT due_at FROM penstock_tasks_{tube.number} WHERE seq = ?", (record.seq,))  # noqa: S608
         assert due_at == (None if what is None else what.at), f"due_at {due_at}, should be {what}"
 
 
@@ -114,7 +114,8 @@ def first(tube: Any, members: list[Record]) -> Record | None:
 def standing_tasks(tube: Any) -> set[int]:
     if isinstance(tube, MemoryTube):
         return set(tube._places)
-    rows = tube.database.rows(f"SELECT seq FROM tasks_{tube.number} WHERE place IS NOT NULL AND state = 'ready'")  # noqa: S608
+    table = f"penstock_tasks_{tube.number}"
+    rows = tube.database.rows(f"SELECT seq FROM {table} WHERE place IS NOT NULL AND state = 'ready'")  # noqa: S608
     return {seq for (seq,) in rows}
 
 

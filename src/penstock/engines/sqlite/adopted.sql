@@ -50,31 +50,31 @@ DELETE FROM {table} WHERE {match};
 DELETE FROM {table} WHERE EXISTS (SELECT 1 FROM {side} WHERE {side_of_row});
 
 -- name: own_edits
-SELECT seq, row_id FROM edits WHERE tube = {number} ORDER BY seq;
+SELECT seq, row_id FROM penstock_edits WHERE tube = {number} ORDER BY seq;
 
 -- name: forget_edits
-DELETE FROM edits WHERE tube = {number} AND seq <= ?;
+DELETE FROM penstock_edits WHERE tube = {number} AND seq <= ?;
 
 -- name: on_insert
 CREATE TRIGGER "penstock_{number}_insert" AFTER INSERT ON {table}
 WHEN {new_key_counts} AND NOT EXISTS (SELECT 1 FROM {side} WHERE {same_key} AND {same_values})
 BEGIN
-    INSERT INTO edits (tube, row_id) VALUES ({number}, {new_id});
+    INSERT INTO penstock_edits (tube, row_id) VALUES ({number}, {new_id});
 END;
 
 -- name: on_update
 CREATE TRIGGER "penstock_{number}_update" AFTER UPDATE OF {watched} ON {table}
 WHEN {moved} OR NOT EXISTS (SELECT 1 FROM {side} WHERE {same_key} AND {same_values})
 BEGIN
-    INSERT INTO edits (tube, row_id) SELECT {number}, {old_id} WHERE ({moved}) AND {old_key_counts};
-    INSERT INTO edits (tube, row_id) SELECT {number}, {new_id} WHERE {new_key_counts};
+    INSERT INTO penstock_edits (tube, row_id) SELECT {number}, {old_id} WHERE ({moved}) AND {old_key_counts};
+    INSERT INTO penstock_edits (tube, row_id) SELECT {number}, {new_id} WHERE {new_key_counts};
 END;
 
 -- name: on_delete
 CREATE TRIGGER "penstock_{number}_delete" AFTER DELETE ON {table}
 WHEN {old_key_counts} AND EXISTS (SELECT 1 FROM {side} WHERE {old_key})
 BEGIN
-    INSERT INTO edits (tube, row_id) VALUES ({number}, {old_id});
+    INSERT INTO penstock_edits (tube, row_id) VALUES ({number}, {old_id});
 END;
 
 -- name: drop_on_insert

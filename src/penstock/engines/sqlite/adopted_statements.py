@@ -37,7 +37,9 @@ def data_of(number: int, config: TubeConfig, columns: Sequence[str], quote: Quot
     else:
         pairs = zip(columns, shown, strict=True)
         data = f"json_object({', '.join(f'{apsw.format_sql_value(name)}, {value}' for name, value in pairs)})"
-    row_of_side = " AND ".join(f'u.{quote(key)} IS "tasks_{number}".k{i}' for i, key in enumerate(adopted["key"]))
+    row_of_side = " AND ".join(
+        f'u.{quote(key)} IS "penstock_tasks_{number}".k{i}' for i, key in enumerate(adopted["key"])
+    )
     return f"({SQL['data'].format(data=data, table=quote(adopted['table']), row_of_side=row_of_side)})"
 
 
@@ -58,7 +60,7 @@ def adopted_sql(number: int, config: TubeConfig, quote: Quote) -> dict[str, str]
     table = quote(adopted["table"])
     values = {
         "table": table,
-        "side": f'"tasks_{number}"',
+        "side": f'"penstock_tasks_{number}"',
         "number": number,
         "columns": ", ".join(quote(column) for column in fields.values()),
         "keys": ", ".join(keys),

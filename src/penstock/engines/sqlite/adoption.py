@@ -22,7 +22,7 @@ NOT_OPTIONS = {
     **dict.fromkeys(("id", "keep", "ttl", "ttr"), "it is one of the features={..}"),
     "payload": "the data of an adopted table are its columns",
 }
-OWN_TABLES = re.compile(r"(store|tubes|lanes|sessions|events|edits|tasks_\d+|sqlite_.*)\Z", re.I)
+OWN_TABLES = re.compile(r"(penstock|sqlite)_.*", re.I)
 
 
 class Column(NamedTuple):

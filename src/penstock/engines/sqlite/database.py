@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import apsw
 
+from penstock.engines.sqlite.statements import named
 from penstock.model.errors import EngineUnavailable, SchemaMismatch, UsageError
 
 OLDEST = (3, 51, 3)
@@ -96,7 +97,7 @@ class Database:
     def migrate(self, folder: str) -> None:
         """Bring the schema up to date, one numbered file after the other, in one transaction each."""
         steps = migrations(folder)
-        version = int(self.value("PRAGMA user_version"))
+        version = self.schema_version()
         if version > len(steps):
             raise SchemaMismatch(
                 f"{self.path} has schema {version}, this library knows {len(steps)}: upgrade penstock to open it"
@@ -104,7 +105,12 @@ class Database:
         for number, text in enumerate(steps[version:], version + 1):
             with self.connection:
                 self.execute(text)
-                self.execute(f"PRAGMA user_version = {number}")
+                self.execute(named("store.sql")["save_schema"], (number,))
+
+    def schema_version(self) -> int:
+        """The last migration that was made; 0 for a file without our tables. Its user_version is the user's."""
+        sql = named("store.sql")
+        return int(self.value(sql["load_schema"])) if self.value(sql["has_store"]) else 0
 
     def check_integrity(self) -> None:
         """Refuse a damaged file rather than serve wrong data from it."""

@@ -42,7 +42,7 @@ NO_KEYS = Keys()
 
 def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, str]:
     """All statements of one tube."""
-    table = f'"tasks_{number}"'
+    table = f'"penstock_tasks_{number}"'
     own_id = config.id not in ("auto", "time64") or bool(keys.columns)
     id_column = "id" if own_id else "seq"
     lanes, turns = config.features.lanes, config.lane_pick == "turns"
@@ -55,7 +55,7 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
     stored = [name for name in COLUMNS if name != "id" or own_id]
     values = {
         "table": table,
-        "table_name": f"'tasks_{number}'",
+        "table_name": f"'penstock_tasks_{number}'",
         "head_id": "id, " if own_id else "",
         # A blob: no id that a caller can give is equal to it.
         "head_id_value": "x'00', " if own_id else "",
@@ -81,7 +81,7 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
         "keep IS NOT NULL OR repeat IS NOT NULL OR watched_until IS NOT NULL, lane",
     }
     for index in ("due", "taken", "buried", "key", "put_id", "ready", "waiting", "slot"):
-        values[f"{index}_index"] = f'"tasks_{number}_{index}"'
+        values[f"{index}_index"] = f'"penstock_tasks_{number}_{index}"'
     return {name: text.format(**values) for name, text in named("tube.sql").items()}
 
 

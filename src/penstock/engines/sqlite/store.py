@@ -61,11 +61,7 @@ class SqliteStore(Store):
         try:
             with presence.arriving() as alone, self._translated():
                 self._main = Database(self._place.path, "FULL")
-                if (
-                    alone
-                    and self._main.value("PRAGMA user_version")
-                    and not self._main.value("SELECT clean FROM store")
-                ):
+                if alone and self._main.schema_version() and not self._main.value("SELECT clean FROM penstock_store"):
                     self._main.check_integrity()
                     self._check_temporary()
                 self._main.migrate("migrations")

@@ -1,89 +1,98 @@
 -- Statements on the tables that all tubes share.
 
+-- name: has_store
+SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'penstock_store';
+
+-- name: load_schema
+SELECT schema FROM penstock_store;
+
+-- name: save_schema
+UPDATE penstock_store SET schema = ?;
+
 -- name: load_store
-SELECT epoch, token, registry, clean FROM store;
+SELECT epoch, token, registry, clean FROM penstock_store;
 
 -- name: bump_registry
-UPDATE store SET registry = registry + 1;
+UPDATE penstock_store SET registry = registry + 1;
 
 -- name: save_token
-UPDATE store SET token = ?;
+UPDATE penstock_store SET token = ?;
 
 -- name: begin_run
-UPDATE store SET epoch = ?, token = ?, clean = 0;
+UPDATE penstock_store SET epoch = ?, token = ?, clean = 0;
 
 -- name: end_run
-UPDATE store SET clean = 1;
+UPDATE penstock_store SET clean = 1;
 
 -- name: load_tubes
-SELECT number, name, config FROM tubes;
+SELECT number, name, config FROM penstock_tubes;
 
 -- name: insert_tube
-INSERT INTO tubes (name, config) VALUES (?, ?) RETURNING number;
+INSERT INTO penstock_tubes (name, config) VALUES (?, ?) RETURNING number;
 
 -- name: insert_tube_number
-INSERT INTO tubes (number, name, config) VALUES (?, ?, ?);
+INSERT INTO penstock_tubes (number, name, config) VALUES (?, ?, ?);
 
 -- name: update_tube
-UPDATE tubes SET config = ? WHERE number = ?;
+UPDATE penstock_tubes SET config = ? WHERE number = ?;
 
 -- name: delete_tube
-DELETE FROM tubes WHERE number = ?;
+DELETE FROM penstock_tubes WHERE number = ?;
 
 -- name: load_lane
-SELECT concurrency, rate, burst, paused, tat, wake_at FROM lanes WHERE tube = ? AND lane = ?;
+SELECT concurrency, rate, burst, paused, tat, wake_at FROM penstock_lanes WHERE tube = ? AND lane = ?;
 
 -- name: save_lane
-INSERT INTO lanes (tube, lane, concurrency, rate, burst, paused, tat, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO penstock_lanes (tube, lane, concurrency, rate, burst, paused, tat, wake_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tube, lane) DO UPDATE SET concurrency = excluded.concurrency, rate = excluded.rate, burst = excluded.burst,
     paused = excluded.paused, tat = excluded.tat, wake_at = excluded.wake_at;
 
 -- name: delete_lane
-DELETE FROM lanes WHERE tube = ? AND lane = ?;
+DELETE FROM penstock_lanes WHERE tube = ? AND lane = ?;
 
 -- name: delete_lanes
-DELETE FROM lanes WHERE tube = ?;
+DELETE FROM penstock_lanes WHERE tube = ?;
 
 -- name: configured_lanes
-SELECT lane FROM lanes WHERE tube = ?;
+SELECT lane FROM penstock_lanes WHERE tube = ?;
 
 -- name: due_lanes
-SELECT wake_at, lane FROM lanes WHERE tube = ? AND wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at, lane;
+SELECT wake_at, lane FROM penstock_lanes WHERE tube = ? AND wake_at IS NOT NULL AND wake_at <= ? ORDER BY wake_at, lane;
 
 -- name: first_wake
-SELECT min(wake_at) FROM lanes WHERE tube = ? AND wake_at IS NOT NULL;
+SELECT min(wake_at) FROM penstock_lanes WHERE tube = ? AND wake_at IS NOT NULL;
 
 -- name: load_sessions
-SELECT number, uuid, name, ttl, direct, expires_at, attached FROM sessions;
+SELECT number, uuid, name, ttl, direct, expires_at, attached FROM penstock_sessions;
 
 -- name: save_session
-INSERT INTO sessions (uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO penstock_sessions (uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (uuid) DO UPDATE SET name = excluded.name, ttl = excluded.ttl, expires_at = excluded.expires_at,
     attached = excluded.attached
 RETURNING number;
 
 -- name: insert_session
-INSERT INTO sessions (number, uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO penstock_sessions (number, uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (uuid) DO UPDATE SET expires_at = excluded.expires_at, attached = excluded.attached, ttl = excluded.ttl;
 
 -- name: delete_session
-DELETE FROM sessions WHERE number = ?;
+DELETE FROM penstock_sessions WHERE number = ?;
 
 -- name: insert_event
-INSERT INTO events (at, tube, task_id, event, from_state, to_state, reason, attempt, pri, lane, key, worker,
+INSERT INTO penstock_events (at, tube, task_id, event, from_state, to_state, reason, attempt, pri, lane, key, worker,
     error_class, error, ready_at, taken_at, delay, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: events
-SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
+SELECT * FROM penstock_events WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: events_of_tube
-SELECT * FROM events WHERE seq > ? AND tube = ? ORDER BY seq LIMIT ?;
+SELECT * FROM penstock_events WHERE seq > ? AND tube = ? ORDER BY seq LIMIT ?;
 
 -- name: pending_edits
-SELECT seq, tube, row_id FROM edits WHERE seq <= ? ORDER BY seq LIMIT 10000;
+SELECT seq, tube, row_id FROM penstock_edits WHERE seq <= ? ORDER BY seq LIMIT 10000;
 
 -- name: last_edit
-SELECT max(seq) FROM edits;
+SELECT max(seq) FROM penstock_edits;
 
 -- name: delete_edits
-DELETE FROM edits WHERE seq <= ?;
+DELETE FROM penstock_edits WHERE seq <= ?;

@@ -71,7 +71,7 @@ class SqliteTransaction(Transaction):
         self.first_end = 0
         for tube in self._tubes.values():
             tube.forget()
-        registry = self.main.value("SELECT registry FROM store")
+        registry = self.main.value("SELECT registry FROM penstock_store")
         if registry != self._registry:
             self._load_tubes()
             self._registry = registry
@@ -317,7 +317,7 @@ class SqliteTransaction(Transaction):
     def token_block(self, least: int) -> tuple[int, int]:
         """Tokens that no other tube and no other process will give."""
         self._main_first = self._main_first or self._temporary_begun
-        start = self.main.value("SELECT token FROM store")
+        start = self.main.value("SELECT token FROM penstock_store")
         end = start + max(TOKEN_BLOCK, least)
         self.main.execute(SQL["save_token"], (end,))
         return start, end

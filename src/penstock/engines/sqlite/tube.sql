@@ -188,7 +188,7 @@ SELECT min(lane) FROM (
     SELECT min(lane) AS lane FROM {table} WHERE lane > ? AND {waiting}
     UNION ALL SELECT min(lane) FROM {table} WHERE lane > ? AND place IS NOT NULL AND lane IS NOT NULL
     UNION ALL SELECT min(lane) FROM {table} WHERE state = 'taken' AND lane > ?
-    UNION ALL SELECT min(lane) FROM lanes WHERE tube = ? AND lane > ?
+    UNION ALL SELECT min(lane) FROM penstock_lanes WHERE tube = ? AND lane > ?
 );
 
 -- name: count_lane
