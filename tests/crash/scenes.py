@@ -30,7 +30,7 @@ def prepare(path: str) -> None:
             tx.connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT, note TEXT)")
             tx.connection.execute("INSERT INTO orders VALUES (1, 'R', 'x'), (2, 'B', 'y'), (3, 'R', 'z')")
             # An epoch above the clock's: the next ones count from it, so tokens are the same in every rehearsal.
-            tx.connection.execute("UPDATE store SET epoch = ?", (1 << 30,))
+            tx.connection.execute("UPDATE penstock_store SET epoch = ?", (1 << 30,))
 
 
 def _both(q: penstock.Queue) -> None:

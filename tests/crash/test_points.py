@@ -139,7 +139,7 @@ def difference(before: dict[str, Any], after: dict[str, Any], state: dict[str, A
     }
 
 
-VARYING = ("sqlite_sequence", "store")
+VARYING = ("sqlite_sequence", "penstock_store")
 
 
 def settled(path: Path) -> dict[str, Any]:
