@@ -2,7 +2,7 @@
 
 Each function gets a record and the time and answers the changes that follow, oldest first; the last one's
 `after` is what is to be stored (or removed: see `is_gone`). Engines load a record, ask here, and save. The
-numbers in brackets are the contract's rules.
+numbers in brackets are those of docs/rules.md.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ class Rank(IntEnum):
     """The order of what is due at one moment. [2]"""
 
     TTR = 0
-    SESSION = 1
-    TTL = 2
-    DELAY = 3
-    PURGE = 4
-    LANE = 5
+    TTL = 1
+    DELAY = 2
+    PURGE = 3
+    LANE = 4
 
 
 class Due(NamedTuple):
