@@ -146,9 +146,8 @@ CELLS = (
     Cell("size", SIZE, stored, size.FIGURES, (Bound("filling MB", most=200),), "alone", 1, sized=True),
 )
 NOTES = {
-    "cores": "one Tarantool fiber was 4-5 times slower on idle cores than on awake ones (likely the way to its WAL "
-    "thread and back), one caller of Penstock the same on both; on a busy machine keeping cores awake cost "
-    "Tarantool a quarter",
+    "cores": "one Tarantool fiber is slower on idle cores than on awake ones, likely for the way to its WAL thread and "
+    "back; one caller of Penstock is not. On a busy machine keeping cores awake costs Tarantool some of its speed",
     tarantool.NAME: tarantool.NOTE,
     beanstalk.NAME: beanstalk.NOTE,
     **files.NOTES,

@@ -107,7 +107,7 @@ def generated_states() -> str:
         "",
         "## What a verb given an id answers",
         "",
-        "`taken` is held by the caller, `other` by another session. A name in capitals is the error that is raised.",
+        "`taken` is held by the caller, `other` by another session. A capitalised name is the error that is raised.",
         "",
         "| verb | " + " | ".join(columns) + " |",
         "|---|" + "---|" * len(columns),

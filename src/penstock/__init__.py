@@ -1,4 +1,4 @@
-"""Penstock: one persistent task queue, from an embedded file to many machines."""
+"""Penstock: a persistent task queue in a file beside your program, or in memory."""
 
 from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
 from penstock.blocking import Lane, Queue, Task, Tube, connect

@@ -47,6 +47,8 @@ def drafts(
     config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]
 ) -> list[Draft | PenstockError]:
     """What put_many was given: a draft or an error each. Options of the call are checked once, for all."""
+    if isinstance(items, str | bytes | Mapping):
+        raise UsageError(f"put_many takes a list of items, not one {type(items).__name__}: pass [..] or use put")
     items = list(items)
     if len(items) > MAX_BATCH:
         raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(items)}; put them in parts")

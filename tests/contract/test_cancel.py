@@ -140,7 +140,7 @@ def test_every_other_end_of_an_asked_task_cancels_it(jobs, q, clock, end, event,
 
 
 def test_the_end_of_the_session_cancels_an_asked_task(bench, jobs, q, clock):
-    jobs.put_many("ab", max_attempts=1)
+    jobs.put_many(list("ab"), max_attempts=1)
     lost, closed = bench.connect(session_ttl=5), bench.connect()
     task = lost.tube("jobs").take()
     closed.tube("jobs").take()

@@ -74,7 +74,7 @@ def test_settings_of_lanes_go_with_the_tube(q):
     tube.lane("a").configure(concurrency=1)
     tube.drop()
     tube = q.create_tube("jobs")
-    tube.put_many("xy", lane="a")
+    tube.put_many(list("xy"), lane="a")
     assert len(tube.take_many(2)) == 2
 
 

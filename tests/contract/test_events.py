@@ -104,7 +104,7 @@ def test_an_error_in_the_callback_is_logged_and_changes_nothing(jobs, q, waiter,
 
 def test_the_next_task_of_a_lane_is_no_event(q):  # case 128
     tube = q.create_tube("jobs", "utube")
-    tube.put_many("ab", lane="l")
+    tube.put_many(list("ab"), lane="l")
     seen = record(tube)
     tube.take().ack()
     assert seen == [(1, "take", "taken"), (1, "ack", "done")]
@@ -144,7 +144,7 @@ def test_a_verb_makes_one_event_for_each_step(jobs, change, expected):
 
 
 def test_release_all_makes_an_event_for_each_task(bench, jobs):  # cases 55, 56
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take_many(2)
     bench.connect().tube("jobs").take()
     seen = record(jobs)
@@ -155,7 +155,7 @@ def test_release_all_makes_an_event_for_each_task(bench, jobs):  # cases 55, 56
 
 
 def test_the_end_of_a_session_makes_an_event_for_each_task(bench, jobs, clock):
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     closed, lost = bench.connect(), bench.connect(session_ttl=5)
     closed.tube("jobs").take()
     lost.tube("jobs").take_many(2)

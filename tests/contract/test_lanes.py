@@ -256,7 +256,7 @@ def test_lanes_of_standard_tubes_have_no_limit(q):  # case 244
 
 def test_a_tube_may_be_limited_as_a_whole(q, waiter):
     tube = q.create_tube("jobs", "fifo", concurrency=2)
-    tube.put_many("abc")
+    tube.put_many(list("abc"))
     first, _ = tube.take_many(3)
     take = waiter(q, lambda: tube.take(timeout=60))
     assert take.running

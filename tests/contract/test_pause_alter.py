@@ -20,7 +20,7 @@ def jobs(q):
 @pytest.mark.parametrize("kind", ["fifo", "fifottl", "limfifottl", "utube", "utubettl", "standard"])
 def test_a_paused_tube_grants_nothing(q, kind):
     tube = q.create_tube("jobs", kind)
-    tube.put_many("ab")
+    tube.put_many(list("ab"))
     tube.pause()
     assert tube.options["paused"] is True
     assert tube.take() is None
@@ -33,7 +33,7 @@ def test_a_paused_tube_grants_nothing(q, kind):
 
 
 def test_everything_else_goes_on_in_a_paused_tube(jobs, clock):
-    jobs.put_many("abc", ttr=50)
+    jobs.put_many(list("abc"), ttr=50)
     first, second = jobs.take_many(2)
     jobs.pause()
     first.touch(5)
@@ -48,7 +48,7 @@ def test_everything_else_goes_on_in_a_paused_tube(jobs, clock):
 
 def test_a_pause_changes_no_row_of_the_end_of_a_lease(q, clock):
     jobs = q.create_tube("jobs", max_attempts=1, ttr=5, history=True)
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     first, _ = jobs.take_many(2)
     jobs.pause()
     first.fail("x")
@@ -58,7 +58,7 @@ def test_a_pause_changes_no_row_of_the_end_of_a_lease(q, clock):
 
 def test_resume_wakes_waiting_takers(jobs, q, waiter):
     jobs.pause()
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     takes = [waiter(q, lambda: jobs.take(timeout=60)) for _ in range(2)]
     assert all(take.running for take in takes)
     jobs.resume()
@@ -103,7 +103,7 @@ def test_altered_defaults_can_go_back_to_none(q):
 
 
 def test_altered_retry_and_keep_count_from_now_on(jobs):
-    jobs.put_many("ab", max_attempts=5)
+    jobs.put_many(list("ab"), max_attempts=5)
     first, second = jobs.take_many(2)
     jobs.alter(retry=9, keep=True)
     failed = first.fail("x")
@@ -113,7 +113,7 @@ def test_altered_retry_and_keep_count_from_now_on(jobs):
 
 
 def test_altered_concurrency_counts_from_now_on(jobs, q, waiter):
-    jobs.put_many("abcd")
+    jobs.put_many(list("abcd"))
     first, second = jobs.take_many(2)
     jobs.alter(concurrency=1)
     first.ack()

@@ -63,7 +63,7 @@ def test_a_task_may_be_kept_for_a_time(q, clock):  # cases 201, 309
 
 def test_ack_may_keep_otherwise_than_the_tube(q, clock):  # cases 202, 203
     tube = q.create_tube("jobs")
-    tube.put_many("abc")
+    tube.put_many(list("abc"))
     tube.take().ack(keep=0.5)
     tube.take().ack(keep=True)
     tube.take().ack(keep=False)
@@ -119,7 +119,7 @@ def test_failures_are_kept_by_an_option_of_their_own(q, clock, options, kept, en
 
 
 def test_what_is_deleted_is_never_kept(jobs):  # case 224
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take().ack()
     for id in (1, 2, 3):
         assert jobs.delete(id).reason == "deleted"
@@ -173,7 +173,7 @@ def test_restart_with_a_delay_moves_the_life_on(q, clock):
 
 
 def test_restart_goes_back_to_the_old_place(jobs):
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take().ack()
     jobs.restart(1)
     assert [task.id for task in jobs.take_many(3)] == [1, 2, 3]

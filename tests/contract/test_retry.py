@@ -177,7 +177,7 @@ def test_release_and_kick_do_not_use_up_delays(q, clock):
 
 def test_abort_buries_whatever_attempts_are_left(q):  # case 271
     jobs = q.create_tube("jobs", max_attempts=9, retry=1)
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     task = jobs.take().fail("bad address", abort=True)
     assert end_of(task) == (State.BURIED, "aborted")
     assert jobs.peek(1).error == "bad address"

@@ -25,7 +25,7 @@ def detached(bench: Bench, ttl: float):
 
 def test_taken_tasks_are_ready_in_the_next_run(bench, q):  # cases 153, 251, 317, 350
     jobs = q.create_tube("jobs")
-    jobs.put_many("abcd")
+    jobs.put_many(list("abcd"))
     jobs.take_many(3)
     jobs = bench.new_run().tube("jobs")
     assert jobs.statistics().tasks["taken"] == 0
@@ -46,7 +46,7 @@ def test_sessions_of_direct_processes_end_with_the_run(bench, q):
 
 
 def test_a_session_over_a_connection_outlives_the_run(bench, q, clock):  # cases 154, 339
-    q.create_tube("jobs").put_many("ab", ttr=100)
+    q.create_tube("jobs").put_many(list("ab"), ttr=100)
     client = detached(bench, 60)
     client.tube("jobs").take()
     name = client.identify()
@@ -84,7 +84,7 @@ def test_a_session_over_a_connection_has_its_time_from_the_start_of_the_run(benc
 
 def test_ids_are_never_given_twice_not_even_over_runs(bench, q):  # cases 2, 3, 318
     jobs = q.create_tube("jobs")
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take_many(2)
     jobs.delete(3)
     jobs = bench.new_run().tube("jobs")
@@ -134,7 +134,7 @@ def meanwhile(bench, clock, seconds):
 
 def test_calls_and_done_count_from_the_start_of_the_run(bench, q):  # case 134
     jobs = q.create_tube("jobs", keep=True)
-    jobs.put_many("abcd")
+    jobs.put_many(list("abcd"))
     jobs.take().ack()
     jobs.take()
     jobs.bury(3)

@@ -75,7 +75,7 @@ def test_an_expiry_is_counted_as_one(q, clock):  # case 132
 
 def test_a_new_tube_of_an_old_name_counts_from_zero(q):  # case 133
     jobs = q.create_tube("jobs")
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     jobs.drop()
     statistics = q.create_tube("jobs").statistics()
     assert set(statistics.tasks.values()) | set(statistics.calls.values()) == {0}
@@ -108,7 +108,7 @@ def test_one_touch_is_counted_as_one(q):  # case 85
 
 def test_kept_tasks_are_counted_apart_until_they_are_purged(q, clock):
     jobs = q.create_tube("jobs", keep=5)
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     jobs.take().ack()
     tasks = jobs.statistics().tasks
     assert (tasks["kept"], tasks["done"], tasks["total"]) == (1, 1, 1)
@@ -174,7 +174,7 @@ def test_counts_are_the_rows_after_any_sequence(q, clock):  # case 351
 
 def test_calls_go_on_over_truncate(q):
     jobs = q.create_tube("jobs")
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take().ack()
     assert jobs.truncate() == 2
     statistics = jobs.statistics()

@@ -14,7 +14,7 @@ def jobs(q):
 
 
 def test_a_temporary_tube_is_empty_in_the_next_run(bench, jobs):  # case 17
-    jobs.put_many("abc")
+    jobs.put_many(list("abc"))
     jobs.take()
     jobs.bury(2)
     again = bench.new_run()
@@ -36,7 +36,7 @@ def test_a_tube_beside_a_temporary_one_keeps_its_tasks(bench, q, jobs):
 
 
 def test_ids_of_a_temporary_tube_are_never_given_twice(bench, jobs):
-    last = [task.id for task in jobs.put_many("abc")][-1]
+    last = [task.id for task in jobs.put_many(list("abc"))][-1]
     for _ in range(2):
         task = bench.new_run().tube("jobs").put("x")
         assert task.id > last
@@ -78,7 +78,7 @@ def test_sessions_hold_tasks_of_temporary_and_other_tubes_alike(bench, q, jobs, 
 
 def test_settings_of_lanes_of_a_temporary_tube(jobs):
     jobs.lane("a").configure(concurrency=2)
-    jobs.put_many("xyz", lane="a")
+    jobs.put_many(list("xyz"), lane="a")
     assert len(jobs.take_many(3)) == 2
 
 

@@ -127,7 +127,7 @@ def replaced(jobs: Any, clock: Any) -> None:
 
 
 def failed(jobs: Any, clock: Any) -> None:
-    jobs.put_many("abcdef", max_attempts=2)
+    jobs.put_many(list("abcdef"), max_attempts=2)
     jobs.take().fail("x", delay=0)
     jobs.take().fail("x")
     jobs.take().fail("x", delay=5)
@@ -151,12 +151,12 @@ def timed(jobs: Any, clock: Any) -> None:
 
 
 def ended(jobs: Any, clock: Any) -> None:
-    jobs.put_many("abcd", keep=True)
+    jobs.put_many(list("abcd"), keep=True)
     jobs.put("e", repeat=5)
     for task in jobs.take_many(5):
         task.ack()
     jobs.delete(1)
-    jobs.put_many("fghi")
+    jobs.put_many(list("fghi"))
     jobs.bury(6)
     jobs.cancel(6)
     jobs.delete(jobs.take().id)

@@ -185,7 +185,7 @@ def test_wait_without_a_limit_waits_for_ever(jobs, q, clock, waiter):
 
 
 def test_waiting_for_one_task_is_not_ended_by_another(jobs, q, waiter):
-    jobs.put_many("ab")
+    jobs.put_many(list("ab"))
     wait = waiter(q, lambda: jobs.wait(2, timeout=9))
     jobs.take().ack()
     assert wait.running

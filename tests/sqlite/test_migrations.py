@@ -43,7 +43,7 @@ def test_a_migrated_schema_equals_a_fresh_one(path, tmp_path, monkeypatch):
 
 def test_tasks_survive_a_migration(path, monkeypatch):
     with penstock.connect(str(path)) as q:
-        q.create_tube("jobs").put_many("abc")
+        q.create_tube("jobs").put_many(list("abc"))
     steps = [*migrations("migrations"), "ALTER TABLE penstock_store ADD COLUMN later INTEGER;"]
     monkeypatch.setattr(database, "migrations", lambda folder: steps)
     with penstock.connect(str(path)) as q:

@@ -330,8 +330,9 @@ def test_calls_of_other_threads_wait_for_the_end_of_a_transaction(q, jobs):
         jobs.put("in", transaction=tx)
         others = [Background(put_outside) for _ in range(4)]
         assert begun.wait(30)
-        threading.Event().wait(0.05)
-        assert all(other.running for other in others)
+        line = q._engine.store._group._pending
+        while len(line) < len(others):
+            assert all(other.running for other in others)
         jobs.put("in too", transaction=tx)
     assert sorted(other.result().id for other in others) == [3, 4, 5, 6]
     assert data(jobs) == ["in", "in too", "out", "out", "out", "out"]

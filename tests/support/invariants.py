@@ -7,7 +7,8 @@ from collections import Counter
 from typing import Any
 
 from penstock.engines import open_store
-from penstock.engines.memory import Lane, MemoryStore, MemoryTransaction, MemoryTube
+from penstock.engines.memory import MemoryStore, MemoryTransaction, MemoryTube
+from penstock.engines.memory.tube import Lane
 from penstock.engines.sqlite.store import SqliteStore
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Transaction, TubeStore

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
@@ -22,7 +23,7 @@ R = TypeVar("R")
 
 
 async def aconnect(
-    url: str,
+    url: str | os.PathLike[str],
     durability: Literal["strict", "relaxed"] = "strict",
     session_ttl: Seconds | None = None,
     clock: Clock | None = None,
@@ -121,9 +122,11 @@ class AsyncQueue:
         `fields` maps status, run_at, priority, lane, attempts to columns; `features` are those of the guide
         "Adopt a table". Dropping the tube leaves the table and its data as they are.
         """
-        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
-        found = await self._engine.execute(ops.AdoptTable(config))
         maker = (features or {}).get("id")
+        if callable(maker):
+            features = {**(features or {}), "id": "function"}
+        asked = tube.Adoption(tube.check_name(name), table, fields, features, options)
+        found = await self._engine.execute(ops.AdoptTable(asked))
         if callable(maker):
             self._makers[name] = maker
         return AsyncTube(self, found)
@@ -140,6 +143,10 @@ class AsyncQueue:
         """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page."""
         rows = await self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
         return [HistoryEvent.of(row) for row in rows]
+
+    async def forget_history(self, upto: int) -> int:
+        """Remove events up to and including this seq; answers how many. Nothing else ever removes them."""
+        return await self._engine.execute(ops.ForgetHistory(calls.check_count(upto, "upto", 0)))
 
     # -- sessions, time, transactions --------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -23,7 +24,7 @@ R = TypeVar("R")
 
 
 def connect(
-    url: str,
+    url: str | os.PathLike[str],
     durability: Literal["strict", "relaxed"] = "strict",
     session_ttl: Seconds | None = None,
     clock: Clock | None = None,
@@ -165,9 +166,11 @@ class Queue:
         {'item': 'tea'}
         >>> shop.close(); folder.cleanup()
         """
-        config = self._engine.adoption(tube.check_name(name), table, fields, features, options)
-        found = self._engine.execute(ops.AdoptTable(config))
         maker = (features or {}).get("id")
+        if callable(maker):
+            features = {**(features or {}), "id": "function"}
+        asked = tube.Adoption(tube.check_name(name), table, fields, features, options)
+        found = self._engine.execute(ops.AdoptTable(asked))
         if callable(maker):
             self._makers[name] = maker
         return Tube(self, found)
@@ -203,6 +206,17 @@ class Queue:
         """
         rows = self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
         return [HistoryEvent.of(row) for row in rows]
+
+    def forget_history(self, upto: int) -> int:
+        """Remove events up to and including this seq; answers how many. Nothing else ever removes them.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> task = q.create_tube("jobs", history=True).put(1)
+        >>> q.forget_history(q.history()[-1].seq)
+        1
+        """
+        return self._engine.execute(ops.ForgetHistory(calls.check_count(upto, "upto", 0)))
 
     # -- sessions, time, transactions --------------------------------------------------------------
 

@@ -513,7 +513,7 @@ class Tube:
 
         >>> import penstock
         >>> jobs = penstock.connect("memory:").create_tube("jobs")
-        >>> tasks = jobs.put_many("abc")
+        >>> tasks = jobs.put_many(["a", "b", "c"])
         >>> [task.data for task in jobs.tasks(limit=2)]
         ['a', 'b']
         """

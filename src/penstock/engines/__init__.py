@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ from penstock.model import ops
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.errors import UsageError
 from penstock.model.session import Session
-from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
 _stores: dict[str, Store] = {}
@@ -52,17 +51,6 @@ class Engine:
     def cancelled(self) -> set[int]:
         """Tokens of tasks held in this process that were asked to stop."""
         return self.store.cancelled
-
-    def adoption(
-        self,
-        name: str,
-        table: str,
-        fields: Mapping[str, str] | None,
-        features: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TubeConfig:
-        """Check what adopt() was given."""
-        return self.store.adoption(name, table, fields, features, options)
 
     def execute(self, op: ops.Op[R]) -> R:
         """Perform an op; what it refuses is raised."""
@@ -147,10 +135,12 @@ class Engine:
             raise UsageError("this queue is closed; connect() again")
 
 
-def open_engine(url: str, clock: Clock | None, durability: str) -> Engine:
+def open_engine(url: str | os.PathLike[str], clock: Clock | None, durability: str) -> Engine:
     """Open the engine that a URL names; optional parts are imported only when asked for."""
     if durability not in ("strict", "relaxed"):
         raise UsageError(f"durability must be 'strict' or 'relaxed', got {durability!r}")
+    if isinstance(url, os.PathLike):
+        url = os.fspath(url)
     if not isinstance(url, str) or not url:
         raise UsageError(f"connect() needs a URL or a file name, got {url!r}")
     with _opening:
@@ -177,7 +167,8 @@ def store_name(url: str) -> str:
     """What tells two stores apart."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory":
-        return _anonymous_name() if rest == "" else url
+        name = rest.removeprefix("//")
+        return f"memory:{name}" if name else _anonymous_name()
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -22,7 +23,6 @@ from penstock.model import ops
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.session import Session
-from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
 Group = list[tuple[ops.Op[Any], "asyncio.Future[Any]"]]
@@ -34,7 +34,7 @@ _inside: ContextVar[object] = ContextVar("penstock transaction", default=None)
 class AsyncTransactor:
     """A transaction whose ops are awaited."""
 
-    def __init__(self, transactor: Transactor, thread: Executor | None) -> None:
+    def __init__(self, transactor: Transactor, thread: Executor) -> None:
         self._transactor = transactor
         self._thread = thread
 
@@ -51,8 +51,9 @@ class AsyncTransactor:
 class AsyncEngine:
     """Awaits what Engine blocks for."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, side: ThreadPoolExecutor) -> None:
         self.engine = engine
+        self._side = side
         self.clock = engine.clock
         self._loop = asyncio.get_running_loop()
         self._group: Group = []
@@ -77,16 +78,6 @@ class AsyncEngine:
     @property
     def cancelled(self) -> set[int]:
         return self.engine.cancelled
-
-    def adoption(
-        self,
-        name: str,
-        table: str,
-        fields: Mapping[str, str] | None,
-        features: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TubeConfig:
-        return self.engine.adoption(name, table, fields, features, options)
 
     def listen(self, tube: str, callback: Callback | None) -> Callback | None:
         return self.engine.listen(tube, callback)
@@ -160,13 +151,13 @@ class AsyncEngine:
                 loop.call_soon_threadsafe(served.set)
 
         waiter.on_wake(wake)
-        enlisted = loop.run_in_executor(None, self.engine.enlist, waiter)
+        enlisted = loop.run_in_executor(self._side, self.engine.enlist, waiter)
         try:
             await asyncio.shield(enlisted)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.clock.manual else seconds):
                     await served.wait()
-            await asyncio.to_thread(self.engine.withdraw, waiter)
+            await loop.run_in_executor(self._side, self.engine.withdraw, waiter)
         except asyncio.CancelledError:
             await asyncio.shield(self._leave(waiter, enlisted))
             raise
@@ -176,13 +167,13 @@ class AsyncEngine:
         """A call that was cancelled while it waited leaves the line; what it was granted goes back."""
         with contextlib.suppress(PenstockError):
             await enlisted
-        await asyncio.to_thread(self.engine.withdraw, waiter)
+        await self._loop.run_in_executor(self._side, self.engine.withdraw, waiter)
         if isinstance(waiter.op, ops.Take) and isinstance(waiter.answer, list):
             await self._give_back(waiter.op, waiter.answer)
 
     async def dismiss(self) -> None:
         """Nobody waits here any more."""
-        await asyncio.to_thread(self.engine.dismiss)
+        await self._loop.run_in_executor(self._side, self.engine.dismiss)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncTransactor]:
@@ -208,18 +199,26 @@ class AsyncEngine:
         if isinstance(transaction, AsyncTransactor):
             self.engine.join(transaction._transactor)
             return transaction
-        return AsyncTransactor(self.engine.join(transaction), None)
+        return AsyncTransactor(self.engine.join(transaction), self._side)
 
     async def close(self) -> None:
         self._closed = True
         self._jobs.put(None)
-        await asyncio.to_thread(self._close)
+        await self._loop.run_in_executor(self._side, self._close)
+        self._side.shutdown(wait=False)
 
     def _close(self) -> None:
         self._thread.join(timeout=5)
         self.engine.close()
 
 
-async def open_async_engine(url: str, clock: Clock | None, durability: str) -> AsyncEngine:
+async def open_async_engine(url: str | os.PathLike[str], clock: Clock | None, durability: str) -> AsyncEngine:
     """Open the engine that a URL names."""
-    return AsyncEngine(await asyncio.to_thread(open_engine, url, clock, durability))
+    # A thread of its own: the loop's default pool may be full of other people's work.
+    side = ThreadPoolExecutor(1, "penstock side")
+    try:
+        opened = await asyncio.get_running_loop().run_in_executor(side, open_engine, url, clock, durability)
+    except BaseException:
+        side.shutdown(wait=False)
+        raise
+    return AsyncEngine(opened, side)

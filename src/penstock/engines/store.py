@@ -11,7 +11,7 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, TypeVar
 
@@ -94,17 +94,6 @@ class Store(ABC):
     def join(self, transaction: object) -> Transactor:
         """A transaction that the caller runs on a connection of its own."""
         raise UsageError(f"{self.name} cannot join {type(transaction).__name__}; pass what q.transaction() gave")
-
-    def adoption(
-        self,
-        name: str,
-        table: str,
-        fields: Mapping[str, str] | None,
-        features: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TubeConfig:
-        """Check what adopt() was given and make a tube's configuration of it."""
-        raise UsageError("adopt() needs a store with tables: open a SQLite file or PostgreSQL")
 
     def foreign_change(self) -> bool:
         """True when another process has changed the store since the last look."""

@@ -20,7 +20,7 @@ from penstock.model.session import Session
 from penstock.model.state import TRANSITIONS, Event, State, Transition
 from penstock.model.stats import Counters
 from penstock.model.task import Change, HistoryRow, Record, TaskId
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import Adoption, TubeConfig
 
 BATCH = 1000
 """How many due tasks are loaded at a time."""
@@ -274,8 +274,8 @@ class Transaction(ABC):
     @abstractmethod
     def drop_tube(self, name: str) -> None: ...
 
-    def adopt(self, config: TubeConfig, now: int) -> None:
-        raise UsageError("adopt() needs a store with tables: open a SQLite file or PostgreSQL")
+    def adopt(self, asked: Adoption, now: int) -> TubeConfig:
+        raise UsageError("adopt() needs a store with tables: open a SQLite file")
 
     # -- sessions ----------------------------------------------------------------------------------
 
@@ -299,6 +299,9 @@ class Transaction(ABC):
 
     @abstractmethod
     def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]: ...
+
+    @abstractmethod
+    def forget_history(self, upto: int) -> int: ...
 
     # -- the same for every store ------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from penstock.model.session import Session
 from penstock.model.state import Reason, State
 from penstock.model.stats import Statistics
 from penstock.model.task import Data, Draft, Gone, HistoryRow, Placed, Record, TaskId
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import Adoption, TubeConfig
 
 R = TypeVar("R", covariant=True)
 C = TypeVar("C", bound=type)
@@ -28,8 +28,6 @@ class Op(Generic[R]):
     """A request to an engine whose answer is an R."""
 
     __slots__ = ()
-    writes = True
-    """False for ops that a read-only store can answer."""
     weak = False
     """True where the contract lets a commit be one level less durable: take, touch, keepalive."""
 
@@ -64,15 +62,12 @@ class CreateTube(Op[TubeConfig]):
 class GetTube(Op[TubeConfig]):
     """The configuration of a tube."""
 
-    writes = False
     tube: str
 
 
 @op
 class ListTubes(Op[list[TubeConfig]]):
     """All tubes, by name."""
-
-    writes = False
 
 
 @op
@@ -110,7 +105,7 @@ class DropTube(Op[None]):
 class AdoptTable(Op[TubeConfig]):
     """Make a table of the user's a tube."""
 
-    config: TubeConfig
+    asked: Adoption
 
 
 # -- tasks ---------------------------------------------------------------------------------------------
@@ -208,7 +203,6 @@ class Touch(Op[Record]):
 class Peek(Op[Record]):
     """Look at a task."""
 
-    writes = False
     tube: str
     id: TaskId
 
@@ -346,10 +340,16 @@ class GetStatistics(Op[dict[str, Statistics]]):
 class ReadHistory(Op[list[HistoryRow]]):
     """Events after a position, oldest first."""
 
-    writes = False
     tube: str | None = None
     after: int = 0
     limit: int = 1000
+
+
+@op
+class ForgetHistory(Op[int]):
+    """Remove events up to and including a position; answers how many."""
+
+    upto: int
 
 
 # -- sessions and time ---------------------------------------------------------------------------------
@@ -395,8 +395,6 @@ class Tick(Op[int | None]):
 class GetState(Op[str]):
     """INIT, STARTUP, RUNNING, ENDING or WAITING."""
 
-    writes = False
-
 
 ALL: tuple[type[Op[Any]], ...] = (
     CreateTube,
@@ -430,6 +428,7 @@ ALL: tuple[type[Op[Any]], ...] = (
     ListLanes,
     GetStatistics,
     ReadHistory,
+    ForgetHistory,
     OpenSession,
     Identify,
     KeepAlive,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from penstock.model import duration, retry
@@ -175,6 +175,16 @@ class TubeConfig:
 FIXED = ("kind", "temporary", "payload", "id")
 
 
+class Adoption(NamedTuple):
+    """What adopt() was given: which table, which of its columns mean what, and the tube to make of it."""
+
+    name: str
+    table: str
+    fields: Mapping[str, str] | None
+    features: Mapping[str, Any] | None
+    options: Mapping[str, Any]
+
+
 def new_tube(name: str, kind: Kind, temporary: bool, options: Mapping[str, Any]) -> TubeConfig:
     """Check a tube's name and options and make its configuration."""
     check_name(name)
@@ -337,6 +347,3 @@ def parse_lane_options(options: Mapping[str, Any]) -> dict[str, Any]:
         if name not in LANE_OPTIONS:
             raise UsageError(f"unknown lane option {name!r}; there are {', '.join(LANE_OPTIONS)}")
     return {name: LANE_OPTIONS[name](value, name) for name, value in options.items()}
-
-
-CONFIG_FIELDS = tuple(f.name for f in fields(TubeConfig))

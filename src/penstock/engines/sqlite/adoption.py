@@ -10,14 +10,21 @@ from penstock.engines.sqlite.database import Database
 from penstock.engines.sqlite.statements import named
 from penstock.model.duration import FOREVER, length
 from penstock.model.errors import UsageError
-from penstock.model.tube import Features, TubeConfig, checked, parse_keep, parse_options
+from penstock.model.tube import Adoption, Features, TubeConfig, checked, parse_keep, parse_options
 
 SQL = named("adopted.sql")
 FIELDS = {"status": "text", "run_at": "number", "priority": "number", "lane": "text", "attempts": "number"}
 ALIASES = {"runat": "run_at", "tube": "lane", "pri": "priority"}
 FEATURES = ("id", "retval", "buried", "delayed", "keep", "zombie", "ttl", "ttr", "tube_stats")
 TIMED = ("delayed", "zombie", "ttl", "ttr")
-IDS = {"auto_increment": "auto", "auto": "auto", "time64": "time64", "uuid": "uuid", "required": "required"}
+IDS = {
+    "auto_increment": "auto",
+    "auto": "auto",
+    "time64": "time64",
+    "uuid": "uuid",
+    "required": "required",
+    "function": "function",
+}
 NOT_OPTIONS = {
     **dict.fromkeys(("id", "keep", "ttl", "ttr"), "it is one of the features={..}"),
     "payload": "the data of an adopted table are its columns",
@@ -47,15 +54,9 @@ class Table(NamedTuple):
         return kind_of(next(c.declared for c in self.columns if c.name == column))
 
 
-def adoption(
-    database: Database,
-    name: str,
-    table: str,
-    fields: Mapping[str, str] | None,
-    features: Mapping[str, Any] | None,
-    options: Mapping[str, Any],
-) -> TubeConfig:
+def adoption(database: Database, given: Adoption) -> TubeConfig:
     """Check everything adopt() was given; the first thing that is wrong is named."""
+    name, table, fields, features, options = given
     found = find_table(database, table)
     check_key(found)
     mapped = check_fields(found, fields)
@@ -188,8 +189,6 @@ def check_id(asked: dict[str, Any], table: Table) -> Any:
     kind = table.kind(table.key[0]) if len(table.key) == 1 else "composite"
     if mode is None:
         return "uuid" if kind in ("text", "any") else "required"
-    if callable(mode):
-        return "function"
     if mode not in IDS:
         raise UsageError(f"the feature id must be one of {', '.join(IDS)} or a function, got {mode!r}")
     names = ", ".join(table.key)

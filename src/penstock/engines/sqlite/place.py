@@ -37,6 +37,8 @@ class Place(NamedTuple):
         elif "://" in url:
             scheme = url.partition("://")[0]
             raise UsageError(f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path and memory:")
+        elif url.startswith((":", "file:")) or "?" in url:
+            raise UsageError(f"a queue is a file name, sqlite:///path?mode=ro or memory:, not {url!r}")
         if "\0" in text:
             raise UsageError("a file name has no NUL characters")
         return cls(Path(os.path.realpath(text)), read_only)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -13,7 +13,6 @@ import apsw
 from penstock.engines import verbs
 from penstock.engines.line import raised
 from penstock.engines.sqlite import fast, merge
-from penstock.engines.sqlite.adoption import adoption
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.presence import Presence
@@ -22,7 +21,6 @@ from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock, next_epoch
 from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, UsageError
-from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
 FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: fast.ack}
@@ -237,17 +235,6 @@ class SqliteStore(Store):
         if Place.parse(transaction.filename).path != self._place.path:
             raise UsageError(f"the connection is on {transaction.filename}, the queue on {self._place.path}")
         return JoinedTransactor(self, transaction)
-
-    def adoption(
-        self,
-        name: str,
-        table: str,
-        fields: Mapping[str, str] | None,
-        features: Mapping[str, Any] | None,
-        options: Mapping[str, Any],
-    ) -> TubeConfig:
-        with self._group.alone():
-            return adoption(self._main, name, table, fields, features, options)
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -82,6 +82,9 @@ DELETE FROM penstock_sessions WHERE number = ?;
 INSERT INTO penstock_events (at, tube, task_id, event, from_state, to_state, reason, attempt, pri, lane, key, worker,
     error_class, error, ready_at, taken_at, delay, data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: forget_events
+DELETE FROM penstock_events WHERE seq <= ?;
+
 -- name: events
 SELECT * FROM penstock_events WHERE seq > ? ORDER BY seq LIMIT ?;
 

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 
 from penstock.engines.sqlite.adopted import AdoptedTube
+from penstock.engines.sqlite.adoption import adoption
 from penstock.engines.sqlite.database import Database
 from penstock.engines.sqlite.head import Head
 from penstock.engines.sqlite.statements import named, render
@@ -19,7 +20,7 @@ from penstock.engines.transaction import Holder, Transaction
 from penstock.model.errors import TubeNotFound, UsageError
 from penstock.model.session import Session
 from penstock.model.task import HistoryRow
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import Adoption, TubeConfig
 
 SQL = named("store.sql")
 TOKEN_BLOCK = 4096
@@ -265,7 +266,8 @@ class SqliteTransaction(Transaction):
         del self._tubes[name]
         self._registered()
 
-    def adopt(self, config: TubeConfig, now: int) -> None:
+    def adopt(self, asked: Adoption, now: int) -> TubeConfig:
+        config = adoption(self.main, asked)
         assert config.adopted is not None
         for tube in self._adopted().values():
             if tube.table == config.adopted["table"]:
@@ -283,6 +285,7 @@ class SqliteTransaction(Transaction):
             self.main.execute("RELEASE adopt")
         self._tubes[config.name] = tube
         self._registered()
+        return config
 
     def _adopted(self) -> dict[int, AdoptedTube]:
         return {tube.number: tube for tube in self._tubes.values() if isinstance(tube, AdoptedTube)}
@@ -368,3 +371,7 @@ class SqliteTransaction(Transaction):
         else:
             rows = self.main.rows(SQL["events_of_tube"], (after, tube, limit))
         return [HistoryRow(*row) for row in rows]
+
+    def forget_history(self, upto: int) -> int:
+        self.main.execute(SQL["forget_events"], (upto,))
+        return self.main.connection.changes()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.engines.transaction import Transaction
-from penstock.engines.verbs.counters import configure_lane, get_statistics, list_lanes, read_history
+from penstock.engines.verbs.counters import configure_lane, forget_history, get_statistics, list_lanes, read_history
 from penstock.engines.verbs.leases import ack, bury, check_take, fail, release, take, touch
 from penstock.engines.verbs.putting import check_draft, put
 from penstock.engines.verbs.revival import (
@@ -89,6 +89,7 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.ListLanes: list_lanes,
     ops.GetStatistics: get_statistics,
     ops.ReadHistory: read_history,
+    ops.ForgetHistory: forget_history,
     ops.OpenSession: open_session,
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,

@@ -40,3 +40,7 @@ def get_statistics(tx: Transaction, op: ops.GetStatistics, now: int) -> dict[str
 
 def read_history(tx: Transaction, op: ops.ReadHistory, now: int) -> list[HistoryRow]:
     return tx.history(op.tube, op.after, op.limit)
+
+
+def forget_history(tx: Transaction, op: ops.ForgetHistory, now: int) -> int:
+    return tx.forget_history(op.upto)

@@ -69,7 +69,6 @@ def drop_tube(tx: Transaction, op: ops.DropTube, now: int) -> None:
 
 
 def adopt_table(tx: Transaction, op: ops.AdoptTable, now: int) -> TubeConfig:
-    if tx.has_tube(op.config.name):
-        raise TubeExists(f"tube {op.config.name!r} exists already; adopt the table under another name")
-    tx.adopt(op.config, now)
-    return op.config
+    if tx.has_tube(op.asked.name):
+        raise TubeExists(f"tube {op.asked.name!r} exists already; adopt the table under another name")
+    return tx.adopt(op.asked, now)
