@@ -124,8 +124,36 @@ def follow(pages: penstock.Tube, progress: Progress, names: list[str]) -> None:
     pages.on_task_change(moved)
 
 
+def work(pages: penstock.Tube, web: Web, stopping: threading.Event) -> None:
+    """A worker that does not complain when the queue is closed under it because somebody pressed Ctrl-C."""
+    try:
+        fetch_pages(pages, web)
+    except penstock.PenstockError:
+        if not stopping.is_set():
+            raise
+
+
+def crawl(pages: penstock.Tube, web: Web, number: int) -> None:
+    """So many workers, until all is fetched."""
+    stopping = threading.Event()
+    workers = [threading.Thread(target=work, args=(pages, web, stopping)) for _ in range(number)]
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    except KeyboardInterrupt:
+        stopping.set()
+        raise
+
+
 def summary(sites: dict[str, Site]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        caption="p50, p95: half, and 95 of 100, of the ready tasks waited at most so long",
+        caption_justify="left",
+    )
     for column in ("site", "fetched", "retried", "buried", "limit/s", "top/s", "held", "p50 s", "p95 s"):
         table.add_column(column, justify="left" if column == "site" else "right", no_wrap=True)
     for name, site in sites.items():
@@ -160,11 +188,7 @@ def run(folder: Path, options: argparse.Namespace, console: Console) -> int:
         with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
             follow(pages, progress, web.sites)
             put_links(pages, tuple(address(site, 0) for site in web.sites))
-            workers = [threading.Thread(target=fetch_pages, args=(pages, web)) for _ in range(options.workers)]
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                worker.join()
+            crawl(pages, web, options.workers)
         pages.on_task_change(None)
         sites = read_history(q, rates)
         console.print()
@@ -179,7 +203,8 @@ def run(folder: Path, options: argparse.Namespace, console: Console) -> int:
         soft_wrap=True,
     )
     for task in buried:
-        console.print(f"  buried: {task.data} ({task.reason}, attempt {task.attempt})")
+        why = (task.error or "no error text").splitlines()[0]
+        console.print(f"  buried: {task.data} ({task.reason}, attempt {task.attempt}): {why}", soft_wrap=True)
     return 1 if twice or not all(site.polite for site in sites.values()) else 0
 
 
@@ -190,8 +215,12 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=8, help="how many threads fetch")
     parser.add_argument("--fast", action="store_true", help="twenty times as fast")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        return run(Path(folder), options, Console())
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return run(Path(folder), options, Console())
+    except KeyboardInterrupt:
+        print("stopped before the end: what was taken was given back, the queue's file is removed")
+        return 130
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ class TaskView:
 
     @property
     def id(self) -> TaskId:
+        """Its name in the tube: an integer, text, or a tuple for composite keys."""
         return self._record.id
 
     @property
@@ -50,6 +51,7 @@ class TaskView:
 
     @property
     def state(self) -> State:
+        """Where it was in its life when the call answered."""
         return State(self._record.state)
 
     @property
@@ -66,14 +68,17 @@ class TaskView:
 
     @property
     def pri(self) -> int:
+        """Its priority; lower comes first."""
         return self._record.pri
 
     @property
     def lane(self) -> str | None:
+        """The sub-queue it stands in, or None."""
         return self._record.lane
 
     @property
     def key(self) -> str | None:
+        """What no other live task of the tube has, or None."""
         return self._record.key
 
     @property
@@ -83,6 +88,7 @@ class TaskView:
 
     @property
     def max_attempts(self) -> int | None:
+        """How many attempts it has; None is no limit."""
         return self._record.max_attempts
 
     @property
@@ -103,6 +109,7 @@ class TaskView:
 
     @property
     def created_at(self) -> datetime:
+        """When it was put."""
         date = duration.date(self._record.created_at)
         assert date is not None
         return date
@@ -114,6 +121,7 @@ class TaskView:
 
     @property
     def expires_at(self) -> datetime | None:
+        """When its ttl ends; None is never."""
         return duration.date(self._record.expires_at)
 
     @property
@@ -123,6 +131,7 @@ class TaskView:
 
     @property
     def done_at(self) -> datetime | None:
+        """When it was acked, cancelled, deleted or expired; None before."""
         return duration.date(self._record.done_at)
 
     @property

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +22,24 @@ def test_the_demo_crawls_every_page_once_and_holds_the_rates():
     out = run("demo.py", "--sites", "3", "--pages", "20", "--workers", "4", "--fast")
     assert "for 60 pages" in out and "0 fetched twice" in out
     assert " yes " in out and " NO " not in out
+
+
+def test_the_demo_ends_with_one_line_on_ctrl_c(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    while not list(tmp_path.glob("*/crawl.db-wal")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert out.splitlines()[-1].startswith("stopped before the end")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_next_and_done_try_a_failed_job_again():  # cases 315, 316

@@ -50,8 +50,14 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield node
 
 
+def public(cls: type) -> dict[str, object]:
+    """What a class shows, inherited or its own."""
+    ours = [base for base in cls.__mro__ if base.__module__.startswith("penstock")]
+    return {name: value for base in reversed(ours) for name, value in vars(base).items() if not name.startswith("_")}
+
+
 def public_functions(cls: type) -> dict[str, object]:
-    return {name: value for name, value in vars(cls).items() if inspect.isfunction(value) and not name.startswith("_")}
+    return {name: value for name, value in public(cls).items() if inspect.isfunction(value)}
 
 
 def test_importing_penstock_loads_no_optional_dependency():
@@ -133,9 +139,9 @@ def test_every_public_method_shows_an_example(cls):
     for name, value in public_functions(cls).items():
         text = inspect.getdoc(value) or ""
         assert ">>> " in text, f"{cls.__name__}.{name} has no example"
-    for name, value in vars(cls).items():
-        if isinstance(value, property) and not name.startswith("_"):
-            assert inspect.getdoc(value), f"{cls.__name__}.{name} has no docstring"
+    for name, value in public(cls).items():
+        if isinstance(value, property):
+            assert value.__doc__, f"{cls.__name__}.{name} has no docstring"
     assert ">>> " in (inspect.getdoc(penstock.connect) or "")
 
 
