@@ -105,7 +105,22 @@ class Queue:
         temporary: bool = False,
         **options: Any,
     ) -> Tube:
-        """Make a tube. The reference lists its options; an option of a missing feature is refused.
+        """Make a tube. An option of a feature that its kind lacks is refused.
+
+        if_not_exists: find the tube that is there; UsageError if it differs
+        temporary: not synced to disk, empty at the next run
+        ttl, ttr, pri, max_attempts: of tasks put without their own
+        capacity: how many tasks it holds
+        retry: seconds to wait after a failure, a list of them, or Exponential(..)
+        keep, keep_failed: True or seconds: how long done, and expired or cancelled, tasks stay
+        concurrency: how many of its tasks may be taken at once
+        lane_concurrency: how many of a lane
+        lane_rate, lane_burst: how many of a lane a second, and at once after idling
+        lane_order: skip or strict: whether delayed and buried tasks hold their lane
+        lane_pick: turns or order: how the next of the open lanes is chosen
+        payload, max_payload: json or bytes; how many bytes of data a task may have
+        history, history_data: write an event for every change; with the data
+        id: auto, time64, uuid, required, or a function that makes ids
 
         >>> import penstock
         >>> q = penstock.connect("memory:")

@@ -94,6 +94,21 @@ class Tube:
     ) -> Task:
         """Store a task. In a full tube it waits up to `timeout` seconds for room, then raises TubeFull.
 
+        pri: lower comes first
+        ttl: seconds it may live, from when it is first ready
+        ttr: seconds one run may last
+        delay: seconds, or a date, before which it is not ready
+        lane: the sub-queue it stands in
+        key: text that one live task of the tube may have
+        on_conflict: when a live task has the key: error, ignore, replace or restart
+        put_id: a put repeated with it answers the task that is stored
+        id: the task's, where the tube's ids are the caller's
+        max_attempts: how many times it is taken before a failure buries it
+        keep: True or seconds: how long it stays when it is done
+        repeat: seconds after an ack until it is ready again
+        timeout: seconds to wait for room; None is for ever
+        transaction: what q.transaction() gave
+
         >>> import penstock
         >>> jobs = penstock.connect("memory:").create_tube("jobs")
         >>> jobs.put({"url": "http://a.example/"}, delay=5).state
