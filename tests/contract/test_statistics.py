@@ -202,3 +202,18 @@ def test_what_is_rolled_back_is_not_counted(q):
         roll_back(q, jobs)
     assert used(jobs.statistics()) == {}
     assert jobs.statistics().tasks["total"] == 0
+
+
+def test_counts_have_readable_names(q):  # case 248
+    """xqueue's stats(pretty) names Ready, Taken, Waiting, Buried, Zombie, Done; here they are always words."""
+    jobs = q.create_tube("jobs")
+    jobs.put_many(range(5))
+    jobs.put("waits", delay=60)
+    jobs.take().ack()
+    jobs.take().ack(keep=60)
+    jobs.take().bury()
+    jobs.take()
+    tasks = jobs.statistics().tasks
+    assert {name: tasks[name] for name in ("ready", "taken", "delayed", "buried", "kept", "done")} == {
+        "ready": 1, "taken": 1, "delayed": 1, "buried": 1, "kept": 1, "done": 2,
+    }  # fmt: skip

@@ -16,7 +16,7 @@ import pytest
 import penstock
 import penstock.testing
 from penstock.engines import verbs
-from penstock.model import errors, ops
+from penstock.model import errors, ops, tube
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = sorted((ROOT / "src" / "penstock").rglob("*.py"))
@@ -143,6 +143,13 @@ def test_every_public_method_shows_an_example(cls):
         if isinstance(value, property):
             assert value.__doc__, f"{cls.__name__}.{name} has no docstring"
     assert ">>> " in (inspect.getdoc(penstock.connect) or "")
+
+
+def test_help_explains_every_option():
+    options = {*tube.OPTIONS, "if_not_exists", "temporary"}
+    assert options - set(re.findall(r"\w+", inspect.getdoc(penstock.Queue.create_tube) or "")) == set()
+    explained = set(re.findall(r"(?m)^(\w+): ", inspect.getdoc(penstock.Tube.put) or ""))
+    assert explained == set(inspect.signature(penstock.Tube.put).parameters) - {"self", "data"}
 
 
 def test_the_package_is_shipped_with_its_types_and_its_sql():

@@ -534,6 +534,9 @@ class AsyncLane:
         self._tube = tube
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._tube.name!r}>"
+
     async def configure(self, **options: Any) -> LaneLimits:
         """Set concurrency, rate (a second), burst or paused of this lane; None goes back to the tube's."""
         parsed = tube.parse_lane_options(options)

@@ -719,6 +719,9 @@ class Lane:
         self._tube = tube
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self._tube.name!r}>"
+
     def configure(self, **options: Any) -> LaneLimits:
         """Set concurrency, rate (a second), burst or paused of this lane; None goes back to the tube's.
 

@@ -38,6 +38,9 @@ class AsyncTransactor:
         self._transactor = transactor
         self._thread = thread
 
+    def __repr__(self) -> str:
+        return repr(self._transactor)
+
     @property
     def connection(self) -> Any:
         """The engine's own connection, for statements of the caller in the same transaction."""

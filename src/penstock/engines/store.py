@@ -353,5 +353,8 @@ class Transactor(ABC):
     store: Store
     ended = False
 
+    def __repr__(self) -> str:
+        return f"<transaction on {self.store.name}, {'ended' if self.ended else 'open'}>"
+
     @abstractmethod
     def execute(self, op: ops.Op[R]) -> R: ...
