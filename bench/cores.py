@@ -1,8 +1,8 @@
 """Keep the processor's cores awake while something is measured.
 
-One fiber of tarantool/queue was measured several times slower on a virtual machine with idle cores than on the same
-one with something spinning at the lowest priority; one caller of Penstock was as fast either way. The likely reason is that
-each change waits for another thread, so for a core to wake up. Compare both ways: neither alone is the truth.
+One fiber of tarantool/queue was measured slower on a virtual machine with idle cores than on the same
+one with something spinning at the lowest priority; one caller of Penstock was as fast either way. The likely reason is
+that each change waits for another thread, so for a core to wake up. Compare both ways: neither alone is the truth.
 """
 
 from __future__ import annotations

@@ -20,11 +20,43 @@ TEXT = (Path(__file__).resolve().parents[2] / "docs" / "reference.md").read_text
 QUOTED = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", TEXT))))
 
 
-def section(name: str) -> set[str]:
-    """The words in code type of one chapter."""
+CHAPTERS = {
+    penstock.Queue: ("Queue",),
+    penstock.Tube: ("put", "Taking and finishing", "Looking and moving", "The tube itself"),
+    penstock.Task: ("Taking and finishing",),
+    penstock.Lane: ("Lane options",),
+}
+TUPLES = {
+    penstock.HistoryEvent: "HistoryEvent",
+    penstock.Statistics: "The tube itself",
+    penstock.LaneInfo: "The tube itself",
+    penstock.LaneLimits: "Lane options",
+    penstock.Features: "Kinds",
+}
+
+
+def chapter(name: str) -> list[str]:
+    """What one chapter has in code type."""
     body = re.search(rf"^##+ {re.escape(name)}\n(.*?)(?=^##+ |\Z)", TEXT, re.M | re.S)
     assert body, f"the reference has no chapter {name!r}"
-    return set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", body[1]))))
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", body[1], flags=re.M | re.S))
+
+
+def section(name: str) -> set[str]:
+    """The words of that."""
+    return set(re.findall(r"\w+", " ".join(chapter(name))))
+
+
+def arguments(cls: type, verb: str) -> set[str]:
+    """The arguments that a verb is shown with; `..` at the end stands for all that its chapter names."""
+    found: set[str] = set()
+    for name in CHAPTERS[cls]:
+        for shown in chapter(name):
+            call = re.fullmatch(rf"(?:.*\.)?{verb}\((.*)\)", shown)
+            if call:
+                found |= set(re.findall(r"\w+", call[1]))
+                found |= section(name) if re.search(r"(?:^|, )\.\.$", call[1]) else set()
+    return found
 
 
 def public(cls: type) -> set[str]:
@@ -36,12 +68,24 @@ def test_every_verb_and_attribute_is_named(cls):
     assert public(cls) - QUOTED - {"name", "ttr_is_ttl", "shared_lane"} == set()
 
 
-def test_every_argument_of_every_verb_is_named():
-    for cls in (penstock.Queue, penstock.Tube, penstock.Task):
-        for name, verb in inspect.getmembers(cls, inspect.isfunction):
-            if not name.startswith("_"):
-                missing = set(inspect.signature(verb).parameters) - QUOTED - {"self", "data", "seconds"}
-                assert not missing, f"{cls.__name__}.{name}: {missing}"
+@pytest.mark.parametrize("cls", CHAPTERS)
+def test_every_argument_of_every_verb_is_shown_with_it(cls):
+    for name, verb in inspect.getmembers(cls, inspect.isfunction):
+        if not name.startswith("_"):
+            taken = inspect.signature(verb).parameters.values()
+            named = {parameter.name for parameter in taken if parameter.kind != parameter.VAR_KEYWORD}
+            missing = named - {"self"} - arguments(cls, name)
+            assert not missing, f"{cls.__name__}.{name}: {missing}"
+
+
+@pytest.mark.parametrize("cls", TUPLES)
+def test_every_field_of_a_tuple_is_in_its_chapter(cls):
+    assert set(cls._fields) - section(TUPLES[cls]) == set()
+
+
+def test_every_public_tuple_is_looked_at():
+    named = [getattr(penstock, name) for name in penstock.__all__]
+    assert {value for value in named if hasattr(value, "_fields")} == set(TUPLES)
 
 
 def test_every_option_of_a_tube_is_in_its_table():
