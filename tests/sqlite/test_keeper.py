@@ -90,5 +90,4 @@ def test_a_queue_that_is_dropped_without_close_leaves_the_next_one_alone(path):
     del q
     with penstock.connect(str(path)) as again:
         assert again.tube("jobs").take().data == 1
-    penstock.testing.new_run(str(path))
     assert store.closed and keepers() == []

@@ -116,3 +116,15 @@ def test_a_reader_does_not_write_down_what_is_due(path):
         reader.statistics()
         assert reader.tick() is None
     assert path.stat().st_mtime_ns == size
+
+
+def test_a_reader_sees_what_time_has_done_and_can_wait(path, clock):
+    with penstock.connect(str(path), clock=clock) as q:
+        jobs = q.create_tube("others", keep=True)
+        lost, ready, done = jobs.put(1, ttl=5), jobs.put(2, delay=5), jobs.put(3)
+        jobs.cancel(done.id)
+        with penstock.connect(reading(path), clock=clock) as reader:
+            seen = reader.tube("others")
+            assert seen.wait(done.id, timeout=1).reason == "cancelled"
+            clock._now += 6_000_000
+            assert (seen.peek(lost.id).reason, seen.peek(ready.id).state) == ("expired", "ready")

@@ -68,6 +68,7 @@ class AsyncQueue:
         """Give back what this session holds and let go of the store. Closing twice does nothing."""
         if self._closed:
             return
+        self._engine.check_owner()
         self._closed = True
         self._engine.lose(self._session)
         try:
@@ -157,12 +158,12 @@ class AsyncQueue:
 
     async def history(self, after: int = 0, limit: int = 1000, tube: str | None = None) -> list[HistoryEvent]:
         """Events of tubes with history=True, oldest first; pass the last `seq` as `after` for the next page."""
-        rows = await self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
+        rows = await self._engine.execute(calls.history(tube, after, limit))
         return [HistoryEvent.of(row) for row in rows]
 
     async def forget_history(self, upto: int) -> int:
         """Remove events up to and including this seq; answers how many. Nothing else ever removes them."""
-        return await self._engine.execute(ops.ForgetHistory(calls.check_count(upto, "upto", 0)))
+        return await self._engine.execute(ops.ForgetHistory(tube.check_count(upto, "upto", 0)))
 
     # -- sessions, time, transactions --------------------------------------------------------------
 

@@ -85,6 +85,7 @@ class Queue:
         """
         if self._closed:
             return
+        self._engine.check_owner()
         self._closed = True
         self._engine.lose(self._session)
         try:
@@ -219,7 +220,7 @@ class Queue:
         >>> [event.event for event in q.history()]
         ['put']
         """
-        rows = self._engine.execute(ops.ReadHistory(tube, after, calls.check_count(limit, "limit")))
+        rows = self._engine.execute(calls.history(tube, after, limit))
         return [HistoryEvent.of(row) for row in rows]
 
     def forget_history(self, upto: int) -> int:
@@ -231,7 +232,7 @@ class Queue:
         >>> q.forget_history(q.history()[-1].seq)
         1
         """
-        return self._engine.execute(ops.ForgetHistory(calls.check_count(upto, "upto", 0)))
+        return self._engine.execute(ops.ForgetHistory(tube.check_count(upto, "upto", 0)))
 
     # -- sessions, time, transactions --------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from penstock.model.errors import UsageError
 from penstock.model.session import Session
 
 R = TypeVar("R")
+MEMORY = "memory:"
 _stores: dict[str, Store] = {}
 _opening = threading.RLock()
 _anonymous = 0
@@ -32,6 +34,9 @@ class Engine:
         self._waiters: set[Waiter] = set()
         self._closed = False
         self._dismissed = False
+        self._kept: list[Session] = []
+        self._dropped = weakref.finalize(self, _forsake, store, id(self), self._kept)
+        self._dropped.atexit = False
 
     @property
     def name(self) -> str:
@@ -104,10 +109,15 @@ class Engine:
         return self.store.listen(tube, callback)
 
     def keep(self, session: Session) -> None:
+        self._kept.append(session)
         self.store.keep(session, id(self))
 
     def lose(self, session: Session) -> None:
         self.store.lose(session, id(self))
+
+    def check_owner(self) -> None:
+        """Refuse what would make this thread wait for its own transaction."""
+        self.store.check_owner()
 
     def dismiss(self) -> None:
         """Nobody waits here any more: who does gets nothing, and nothing of what is given back now."""
@@ -120,6 +130,7 @@ class Engine:
         if self._closed:
             return
         self._closed = True
+        self._dropped.detach()
         self.dismiss()
         with _opening:
             self.store.users -= 1
@@ -133,6 +144,23 @@ class Engine:
     def _check(self) -> None:
         if self._closed:
             raise UsageError("this queue is closed; connect() again")
+
+
+def _forsake(store: Store, engine: int, kept: list[Session]) -> None:
+    """A queue was dropped without close(): stop keeping its sessions, and let the keeper close the store.
+
+    This runs in the middle of anything, so it must not wait for a lock.
+    """
+    for session in kept:
+        store.lose(session, engine)
+    store.users -= 1
+    store.forsaken = None if store.lasting else _close_forsaken
+
+
+def _close_forsaken(store: Store) -> None:
+    with _opening:
+        if store.users <= 0:
+            release_store(store)
 
 
 def open_engine(url: str | os.PathLike[str], clock: Clock | None, durability: str) -> Engine:
@@ -165,26 +193,30 @@ def _find_store(url: str, clock: Clock | None) -> Store:
 
 def store_name(url: str) -> str:
     """What tells two stores apart."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "memory":
-        name = rest.removeprefix("//")
-        return f"memory:{name}" if name else _anonymous_name()
+    if url.startswith(MEMORY):
+        name = _memory_name(url)
+        return MEMORY + name if name else _anonymous_name()
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)
 
 
+def _memory_name(url: str) -> str:
+    return url.removeprefix(MEMORY).removeprefix("//")
+
+
 def _anonymous_name() -> str:
+    """A name that no URL leads to: in memory the others begin with `memory:`, and files have absolute paths."""
     global _anonymous
     _anonymous += 1
-    return f"memory:#{_anonymous}"
+    return f"memory #{_anonymous}"
 
 
 def _new_store(url: str, name: str, clock: Clock) -> Store:
-    if url.startswith("memory:"):
+    if url.startswith(MEMORY):
         from penstock.engines.memory import MemoryStore
 
-        return MemoryStore(name, clock)
+        return MemoryStore(name, clock, lasting=bool(_memory_name(url)))
     scheme = urlsplit(url).scheme if "://" in url else "sqlite"
     if scheme != "sqlite":
         raise UsageError(f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path and memory:")

@@ -41,11 +41,13 @@ class Group:
 
     def perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
         """Answers of these ops, performed by this thread or by another."""
-        if not self._pending and self.mutex.acquire(blocking=False):
+        # The lock is only ever taken by `with`: a Ctrl-C between acquire() and try would leave it held for ever.
+        # Who finds it free a moment too late waits for it, which is right too.
+        if not self._pending and not self.mutex.locked():
             try:
-                return self._perform(requests, strict)
+                with self.mutex:
+                    return self._perform(requests, strict)
             finally:
-                self.mutex.release()
                 if self._pending:
                     self._catch_up()
         slot = Slot(requests, strict)
@@ -77,12 +79,10 @@ class Group:
         # A thread puts its slot in line before it looks at the lock, and this looks at the line after it gave
         # the lock back: so either the one or the other sees to the slot.
         for _ in range(ROUNDS):
-            if not self._pending or not self.mutex.acquire(blocking=False):
+            if not self._pending or self.mutex.locked():
                 return
-            try:
+            with self.mutex:
                 self._lead()
-            finally:
-                self.mutex.release()
         with suppress(IndexError):
             self._pending[0].gate.put(None)
 

@@ -74,8 +74,12 @@ class Store(ABC):
         self._alive_at: dict[str, int] = {}
         self._next_tick: int | None = 0
         self._keeper: Keeper | None = None
-        self.cancelled: set[int] = set()
-        """Tokens of tasks held here that were asked to cancel."""
+        self._cancelled: dict[str, list[int]] = {}
+
+    @property
+    def cancelled(self) -> set[int]:
+        """Tokens of tasks held here that were asked to cancel, as of the last keepalive."""
+        return {token for tokens in self._cancelled.values() for token in tokens}
 
     # -- what an engine does -----------------------------------------------------------------------
 
@@ -126,12 +130,33 @@ class Store(ABC):
         return answers
 
     def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
-        done = self.commit(requests, strict)
+        if self._lines.count and self._next_tick is not None and self._next_tick <= self.clock.now():
+            self._let_time_serve()
+        try:
+            done = self.commit(requests, strict)
+        except Exception:
+            if len(requests) == 1:
+                raise
+            return [self._alone(op, strict) for op in requests]
         if done.next_due is not None or done.announced:
             self.note(done)
         if self._lines.count and done.touched:
             self._serve(done.touched, strict)
         return done.answers
+
+    def _alone(self, op: ops.Op[Any], strict: bool) -> Answer:
+        """One op of a group that failed as a whole: its error is nobody else's."""
+        try:
+            return self._perform((op,), strict)[0]
+        except Exception as error:
+            return error
+
+    def _let_time_serve(self) -> None:
+        """What time has made ready is for those who wait, before anybody who comes now. Called with the lock."""
+        self._next_tick = None
+        done = self.commit((ops.Tick(),), False)
+        self.note(done._replace(next_due=done.answers[0]))
+        self._serve(self._lines.tubes(), False)
 
     def note(self, done: Committed) -> None:
         """After a commit: remember when to tick next and what to announce."""
@@ -158,13 +183,17 @@ class Store(ABC):
     def usable(self) -> bool:
         return not self.closed and self._pid == os.getpid()
 
+    def check_owner(self) -> None:
+        """A thread inside its own transaction would wait for itself."""
+        if self._owner is not None and self._owner == threading.get_ident():
+            raise UsageError("this thread is inside q.transaction(): pass transaction= to every call until it ends")
+
     def check_usable(self) -> None:
         if self.closed:
             raise EngineUnavailable(f"{self.name} is closed; connect again")
         if self._pid != os.getpid():
             raise UsageError("this queue was opened before the process forked; connect() again in the child")
-        if self._owner is not None and self._owner == threading.get_ident():
-            raise UsageError("this thread is inside q.transaction(): pass transaction= to every call until it ends")
+        self.check_owner()
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -206,8 +235,12 @@ class Store(ABC):
             self.note(done)
             return done.answers[0]
 
-        for tube in self._lines.tubes().intersection(tubes):
-            self._lines.serve(tube, attempt)
+        try:
+            for tube in self._lines.tubes().intersection(tubes):
+                self._lines.serve(tube, attempt)
+        except Exception:
+            # Whoever made the change has succeeded; those who wait are tried again at the next one.
+            log.exception("waiting callers of %s could not be served", self.name)
 
     def serve_all(self) -> None:
         """Something may have changed anywhere."""
@@ -249,29 +282,41 @@ class Store(ABC):
         keeping = self._keeping.get(session.uuid, set())
         keeping.discard(engine)
         if not keeping:
-            self._keeping.pop(session.uuid, None)
-            self._sessions.pop(session.uuid, None)
+            for known in (self._keeping, self._sessions, self._alive_at, self._cancelled):
+                known.pop(session.uuid, None)
 
     def beat(self) -> float:
         """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""
         now = self.clock.now()
         pauses = [1.0]
         for session in list(self._sessions.values()):
-            due = self._alive_at[session.uuid] + session.ttl // 3
+            due = self._alive_at.get(session.uuid, now) + session.ttl // 3
             if now >= due:
-                self._alive_at[session.uuid] = now
-                self.cancelled.update(self.execute(ops.KeepAlive(session), strict=False))
+                self._keep_alive(session)
                 due = now + session.ttl // 3
             pauses.append((due - now) / SECOND)
-        if (self._next_tick or 0) <= now or now - self._ticked_at >= SECOND:
+        if (self._next_tick is not None and self._next_tick <= now) or now - self._ticked_at >= SECOND:
             self.tick()
         if self._next_tick is not None:
             pauses.append((self._next_tick - now) / SECOND)
         if self._lines.count and self.poll_seconds is not None:
             if self.foreign_change():
                 self.serve_all()
-            pauses.append(self.poll_seconds)
+                self._foreign_at = now
+            pauses.append(self.poll_seconds if now - self._foreign_at < SECOND else 2 * self.poll_seconds)
+        if self.users <= 0 and self.forsaken is not None:
+            self.forsaken(self)
         return max(0.0005, min(pauses))
+
+    def _keep_alive(self, session: Session) -> None:
+        self._alive_at[session.uuid] = self.clock.now()
+        tokens = self.execute(ops.KeepAlive(session), strict=False)
+        if session.uuid in self._sessions:
+            self._cancelled[session.uuid] = tokens
+
+    _foreign_at = 0
+    forsaken: Callable[[Store], None] | None = None
+    """What to do when the last queue on the store was dropped without being closed."""
 
     _ticked_at = 0
 
@@ -298,7 +343,7 @@ class Store(ABC):
         if self.closed:
             return
         for session in list(self._sessions.values()):
-            self.cancelled.update(self.execute(ops.KeepAlive(session), strict=False))
+            self._keep_alive(session)
         self.tick()
         self.serve_all()
         now = self.clock.now()

@@ -7,6 +7,7 @@ them, namely how a change is counted, recorded and announced and how due things 
 from __future__ import annotations
 
 import heapq
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -22,6 +23,8 @@ from penstock.model.stats import Counters
 from penstock.model.task import Change, HistoryRow, Record, TaskId
 from penstock.model.tube import Adoption, TubeConfig
 
+CLASS = re.compile(r"[^\W\d][\w.]*(?=:(?:\s|$))")
+"""How the text of an exception begins."""
 BATCH = 1000
 """How many due tasks are loaded at a time."""
 
@@ -217,7 +220,8 @@ class TubeStore(ABC):
     def _history(self, change: Change) -> HistoryRow:
         before, after = change.before, change.after
         holder = after.session or (before.session if before else None)
-        error = after.error if change.event in (Event.FAIL, Event.BURY) else None
+        error = change.error
+        named = None if error is None else CLASS.match(error)
         delayed = after.state == State.DELAYED and after.ready_at is not None
         return HistoryRow(
             seq=0,
@@ -233,7 +237,7 @@ class TubeStore(ABC):
             lane=after.lane,
             key=after.key,
             worker=self.tx.holder_name(holder),
-            error_class=error.split(":")[0].splitlines()[0][:100] if error and ":" in error else None,
+            error_class=named[0][:100] if named else None,
             error=error,
             ready_at=after.ready_at,
             taken_at=after.taken_at or (before.taken_at if before else None),
@@ -250,6 +254,8 @@ class Transaction(ABC):
         self.touched: set[str] = set()
         self.listened: Container[str] = ()
         """Tubes with an on_task_change callback in this process."""
+        self.kept: Container[str] = ()
+        """Sessions that this process keeps alive."""
         self.waiting: Callable[[str], int] = lambda tube: 0
         """How many takers wait on a tube in this process."""
 
@@ -320,6 +326,10 @@ class Transaction(ABC):
         for holder in sorted(self.holders(), key=lambda h: (h.expires_at, h.number)):
             if holder.expires_at > now:
                 break
+            if holder.session.uuid in self.kept:
+                # Its process lives: it is this one, and only had no time for a sign of life.
+                self.save_holder(holder.session, now + holder.session.ttl, holder.attached)
+                continue
             for name in self.tube_names():
                 self.tube(name).settle(holder.expires_at - 1)
             self.end_session(holder, holder.expires_at)

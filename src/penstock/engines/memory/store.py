@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import threading
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 from penstock.engines import verbs
@@ -23,8 +24,31 @@ from penstock.model.tube import TubeConfig
 R = TypeVar("R")
 
 
+class Before:
+    """All there was before a transaction that the caller ends; of a tube only from when it is first touched."""
+
+    def __init__(self, tx: MemoryTransaction) -> None:
+        self._tubes, self._sessions, self._numbers = dict(tx.tubes), dict(tx.sessions), tx.numbers
+        self._events, self._length, self._last_event = tx.events, len(tx.events), tx.last_event
+        self._images: dict[str, dict[str, Any]] = {}
+
+    def keep(self, tube: MemoryTube) -> None:
+        """A tube may be changed from now on."""
+        name = tube.config.name
+        if name not in self._images and self._tubes.get(name) is tube:
+            self._images[name] = tube.image()
+
+    def restore(self, tx: MemoryTransaction) -> None:
+        """Let everything be as it was. Tokens go on: nobody gets one that somebody else has seen."""
+        tx.tubes, tx.sessions, tx.numbers = self._tubes, self._sessions, self._numbers
+        for name, image in self._images.items():
+            tx.tubes[name].restore(image)
+        tx.events, tx.last_event = self._events, self._last_event
+        del tx.events[self._length :]
+
+
 class MemoryTransaction(Transaction):
-    """All there is; a transaction that fails never gets so far as to change it."""
+    """All there is; an op that is refused never gets so far as to change it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,12 +59,17 @@ class MemoryTransaction(Transaction):
         self.epoch = next_epoch(0)
         self.token = self.epoch << 32
         self.numbers = 0
+        self.before: Before | None = None
+        """What to come back to if the caller's transaction is undone."""
 
     def tube(self, name: str) -> MemoryTube:
         try:
-            return self.tubes[name]
+            tube = self.tubes[name]
         except KeyError:
             raise TubeNotFound(f"there is no tube {name!r}; create_tube({name!r}) makes it") from None
+        if self.before is not None:
+            self.before.keep(tube)
+        return tube
 
     def has_tube(self, name: str) -> bool:
         return name in self.tubes
@@ -52,10 +81,11 @@ class MemoryTransaction(Transaction):
         self.tubes[config.name] = MemoryTube(self, config)
 
     def configure_tube(self, config: TubeConfig, now: int) -> None:
-        tube = self.tubes[config.name]
-        repicked = config.lane_pick != tube.config.lane_pick
-        tube.config = config
-        if repicked:
+        tube = self.tube(config.name)
+        old, tube.config = tube.config, config
+        if not (config.features.lanes and config.limits_differ(old)):
+            return
+        if config.lane_pick != old.lane_pick:
             tube.place_by_seq()
         tube.refresh_all(now)
 
@@ -85,7 +115,9 @@ class MemoryTransaction(Transaction):
         return next((h.session.name for h in self.sessions.values() if h.number == number), None)
 
     def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]:
-        return [row for row in self.events if row.seq > after and tube in (None, row.tube)][:limit]
+        start = bisect_right(self.events, after, key=lambda row: row.seq)
+        found = (row for row in islice(self.events, start, None) if tube in (None, row.tube))
+        return list(islice(found, limit))
 
     def forget_history(self, upto: int) -> int:
         kept = [row for row in self.events if row.seq > upto]
@@ -97,12 +129,13 @@ class MemoryTransaction(Transaction):
 class MemoryStore(Store):
     """A queue that lives as long as its process."""
 
-    def __init__(self, name: str, clock: Clock, data: MemoryTransaction | None = None) -> None:
+    def __init__(self, name: str, clock: Clock, *, lasting: bool, data: MemoryTransaction | None = None) -> None:
         super().__init__(name, clock)
-        self.lasting = "#" not in name
+        self.lasting = lasting
         self.data = data or MemoryTransaction()
         self.data.listened = self._listeners.keys()
         self.data.waiting = self.waiting
+        self.data.kept = self._sessions
         self.start()
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
@@ -112,7 +145,7 @@ class MemoryStore(Store):
         for op in requests:
             try:
                 answers.append(verbs.execute(tx, op, self.clock.now()))
-            except PenstockError as error:
+            except Exception as error:
                 answers.append(error)
         moments = [tx.tubes[name].next_due for name in tx.touched if name in tx.tubes]
         next_due = min((m for m in moments if m is not None), default=None)
@@ -123,15 +156,15 @@ class MemoryStore(Store):
         self.check_usable()
         with self._group.alone():
             self._owner = threading.get_ident()
-            before = copy.deepcopy(self.data, {id(self.data.listened): self.data.listened, id(self): self})
+            before = self.data.before = Before(self.data)
             transactor = MemoryTransactor(self)
             try:
                 yield transactor
             except BaseException:
-                self.data = before
+                before.restore(self.data)
                 raise
             finally:
-                self._owner = None
+                self.data.before = self._owner = None
                 transactor.ended = True
             for done in transactor.done:
                 self.note(done)
@@ -146,7 +179,7 @@ class MemoryStore(Store):
         (data := self.data).begin_run(self.clock.now())
         data.epoch = next_epoch(data.token >> 32)
         data.token = data.epoch << 32
-        return MemoryStore(self.name, self.clock, data)
+        return MemoryStore(self.name, self.clock, lasting=self.lasting, data=data)
 
 
 class MemoryTransactor(Transactor):

@@ -18,9 +18,10 @@ from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.presence import Presence
 from penstock.engines.sqlite.transaction import SQL, SqliteTransaction
 from penstock.engines.store import Committed, Store, Transactor
-from penstock.model import ops
+from penstock.model import ops, rules
 from penstock.model.clock import Clock, ManualClock, next_epoch
-from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, UsageError
+from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TaskNotFound, UsageError
+from penstock.model.task import Record
 
 R = TypeVar("R")
 FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: fast.ack}
@@ -35,11 +36,12 @@ class SqliteStore(Store):
         super().__init__(place.name, clock)
         self._place = place
         self._state = "STARTUP"
-        self._watch: Database | None = None
+        self._watches: list[Database] = []
+        """Connections that only look out for changes: of the main file and, once there is one, the temporary."""
         self._watching = threading.Lock()
         self._main: Database = None  # type: ignore[assignment]  # set by what follows
         self._presence: Presence | None = None
-        self._seen = -1
+        self._seen: list[int] = []
         if place.read_only or not _may_write(place):
             self._open_to_read()
         else:
@@ -85,6 +87,7 @@ class SqliteStore(Store):
         tx = SqliteTransaction(database, self._open_temporary if own else lambda: None)
         tx.listened = self._listeners.keys() if own else ()
         tx.waiting = self.waiting
+        tx.kept = self._sessions
         tx.now = self.clock.now
         return tx
 
@@ -174,10 +177,12 @@ class SqliteStore(Store):
 
     def foreign_change(self) -> bool:
         with self._watching:
-            if self._watch is None:
-                self._watch = Database(self._place.path, "NORMAL", read_only=True)
-            seen = self._watch.value("PRAGMA data_version")
-        changed: bool = seen != self._seen
+            paths = (self._place.path, self._place.beside("-temporary"))
+            for path in paths[len(self._watches) :]:
+                if path.exists():
+                    self._watches.append(Database(path, "NORMAL", read_only=True))
+            seen = [watch.value("PRAGMA data_version") for watch in self._watches]
+        changed = seen != self._seen
         self._seen = seen
         return changed
 
@@ -199,6 +204,7 @@ class SqliteStore(Store):
                 yield transactor  # what the caller's own statements raise is the caller's
                 with self._translated():
                     tx.take_edits()
+                    tx.settle_sessions(self.clock.now())
                     tx.commit()
             except BaseException:
                 self._roll_back()
@@ -240,8 +246,8 @@ class SqliteStore(Store):
 
     def shut(self) -> None:
         self._state = "ENDING"
-        if self._watch is not None:
-            self._watch.close()
+        for watch in self._watches:
+            watch.close()
         if self._presence is None:
             self._main.close()
             return
@@ -263,8 +269,8 @@ class SqliteStore(Store):
     def disown(self) -> None:
         """SQLite keeps book of its locks per process, and the child has inherited the book but not the locks."""
         self._tx.disown()
-        if self._watch is not None:
-            self._watch.disown()
+        for watch in self._watches:
+            watch.disown()
         if self._presence is not None:
             self._presence.vanish()
 
@@ -275,8 +281,8 @@ class SqliteStore(Store):
         if isinstance(self.clock, ManualClock):
             self.clock.unfollow(self)
         with self._group.alone():
-            if self._watch is not None:
-                self._watch.close()
+            for watch in self._watches:
+                watch.close()
             self._tx.close()
             if self._presence is not None:
                 self._presence.vanish()
@@ -286,6 +292,7 @@ READABLE = (
     ops.GetTube,
     ops.ListTubes,
     ops.Peek,
+    ops.Watch,
     ops.ListTasks,
     ops.ListLanes,
     ops.GetStatistics,
@@ -309,11 +316,24 @@ def perform(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
 
 
 def _read_one(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
-    """Reads as though nothing were due: a store that cannot be written cannot be settled either."""
+    """A store that cannot be written cannot be settled; one task is shown as it would be."""
     try:
+        if isinstance(op, ops.Peek | ops.Watch):
+            return _as_of(tx, op, now)
         return verbs.VERBS[type(op)](tx, op, 0)
     except PenstockError as error:
         return error
+
+
+def _as_of(tx: SqliteTransaction, op: ops.Peek | ops.Watch, now: int) -> Record:
+    config = tx.tube(op.tube).config
+    record: Record | None = verbs.VERBS[ops.Peek](tx, ops.Peek(op.tube, op.id), 0)
+    while record is not None and (what := rules.due(record)) is not None and what.at <= now:
+        changes = rules.settle(config, record, what)
+        record = changes[-1].after if changes and not rules.is_gone(changes[-1].after) else None
+    if record is None:
+        raise TaskNotFound(f"tube {op.tube!r} has no task with the id {op.id!r}")
+    return record
 
 
 def _may_write(place: Place) -> bool:
