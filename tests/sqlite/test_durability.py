@@ -164,8 +164,9 @@ def test_a_transaction_and_the_start_of_a_run_are_synced_at_any_durability(path,
         with q.transaction() as tx:
             jobs.put(1, transaction=tx)
         assert disk.synced() == ["tasks.db-wal"]
-    penstock.connect(str(path))
+    dead = penstock.connect(str(path))
     penstock.testing.new_run(str(path))
+    del dead
     disk.synced()
     with connect(path, durability):
         assert "tasks.db-wal" in disk.synced(), "the epoch is not safe before the first grant"
