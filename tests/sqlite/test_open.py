@@ -167,8 +167,9 @@ def fill(path: Path) -> None:
 
 def test_a_damaged_file_is_noticed_after_an_unclean_stop(path):
     fill(path)
-    penstock.connect(str(path))
+    dead = penstock.connect(str(path))
     new_run(str(path))
+    del dead
     assert apsw.Connection(str(path)).execute("SELECT clean FROM penstock_store").fetchall() == [(0,)]
     checkpointed(path)
     corrupt(path)
@@ -205,8 +206,9 @@ def test_a_clean_stop_needs_no_check(path, checks):
 
 
 def test_an_unclean_stop_is_checked_once(path, checks):
-    penstock.connect(str(path))
+    dead = penstock.connect(str(path))
     new_run(str(path))
+    del dead
     q = penstock.connect(str(path))
     assert checks == [path]
     with penstock.connect(str(path)):
