@@ -16,7 +16,7 @@ from penstock.engines.store import Committed, Store, Transactor
 from penstock.engines.transaction import Holder, Transaction
 from penstock.model import ops
 from penstock.model.clock import Clock, next_epoch
-from penstock.model.errors import PenstockError, TubeNotFound
+from penstock.model.errors import TubeNotFound
 from penstock.model.session import Session
 from penstock.model.task import HistoryRow
 from penstock.model.tube import TubeConfig

@@ -1,16 +1,20 @@
 """A tube in memory: dicts and heaps.
 
-A heap may hold entries that are no longer true; they are recognised and thrown away when they come to the top,
-so nothing is ever searched for in a heap.
+A heap may hold entries that are no longer true (heap.py); `_is_...` says which are.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from penstock.engines.memory.heap import Heap
 from penstock.engines.transaction import TubeStore
 from penstock.model import lane as lanes
 from penstock.model import rules
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.engines.memory.store import MemoryTransaction
 
 READY, TAKEN, DELAYED, BURIED, DONE = State
+LAST = (math.inf, 0)
 
 
 @dataclass
@@ -34,8 +39,8 @@ class Lane:
     """A lane that holds tasks, has settings, or still remembers its rate."""
 
     settings: dict[str, Any] = field(default_factory=dict)
-    waiting: list[tuple[int, int]] = field(default_factory=list)
-    """A heap of (pri, seq) of the tasks that stand in the lane."""
+    waiting: Heap[tuple[int, int]] = field(default_factory=Heap)
+    """(pri, seq) of the tasks that stand in the lane."""
     ready: int = 0
     taken: int = 0
     tat: int = 0
@@ -60,6 +65,7 @@ class MemoryTube(TubeStore):
 
     def _clear(self) -> None:
         self._records: dict[int, Record] = {}
+        """In the order of seq: a new task has the highest, a changed one keeps its place in the dict."""
         self._ids: dict[TaskId, int] = {}
         self._keys: dict[str, int] = {}
         self._put_ids: dict[str, int] = {}
@@ -67,10 +73,23 @@ class MemoryTube(TubeStore):
         """Who stands in the line now, and where."""
         self._own_places: dict[int, int] = {}
         """Tasks without a lane keep their place in the line for life."""
-        self._line: list[tuple[int, int, int]] = []
-        self._timers: list[tuple[Due, int]] = []
+        self._taken: set[int] = set()
+        self._buried: set[int] = set()
+        self._line: Heap[tuple[int, int, int]] = Heap()
+        """(pri, place, seq) of who stands in the line."""
+        self._timers: Heap[tuple[Due, int]] = Heap()
         self._lanes: dict[str, Lane] = {}
-        self._wakes: list[tuple[int, str]] = []
+        self._wakes: Heap[tuple[int, str]] = Heap()
+
+    def image(self) -> dict[str, Any]:
+        """All of the tube as it is now. Records are values, so the dicts and heaps are copied and no record is."""
+        image = {name: copy.copy(value) for name, value in vars(self).items() if name not in ("tx", "config")}
+        lanes = {name: replace(lane, waiting=copy.copy(lane.waiting)) for name, lane in self._lanes.items()}
+        return {**image, "config": self.config, "_lanes": lanes}
+
+    def restore(self, image: Mapping[str, Any]) -> None:
+        """Be as at the moment of the image."""
+        vars(self).update(image)
 
     # -- storage -----------------------------------------------------------------------------------
 
@@ -103,6 +122,7 @@ class MemoryTube(TubeStore):
     def update(self, before: Record, after: Record, now: int) -> None:
         self._unindex(before)
         if before.lane != after.lane:
+            self._records[after.seq] = after
             self._leave_lane(before, now)
             if after.lane is None:
                 self._own_places[after.seq] = self._next_place(after)
@@ -115,6 +135,8 @@ class MemoryTube(TubeStore):
         self._ids.pop(record.id)
         self._records.pop(record.seq)
         self._own_places.pop(record.seq, None)
+        self._taken.discard(record.seq)
+        self._buried.discard(record.seq)
         self._leave_lane(record, now)
 
     def _unindex(self, record: Record) -> None:
@@ -130,8 +152,13 @@ class MemoryTube(TubeStore):
             self._keys[after.key] = seq
         if after.put_id is not None:
             self._put_ids[after.put_id] = seq
+        for state, held in ((TAKEN, self._taken), (BURIED, self._buried)):
+            if after.state == state:
+                held.add(seq)
+            else:
+                held.discard(seq)
         if (what := rules.due(after)) is not None:
-            heapq.heappush(self._timers, (what, seq))
+            self._timers.push((what, seq), self._is_due)
         self.note_due(after)
         if after.lane is not None:
             self._move_in_lane(before, after, now)
@@ -149,11 +176,14 @@ class MemoryTube(TubeStore):
         for state in State:
             self.counters.move(state, None, self.counters.rows(state))
         kept = {
-            name: Lane(lane.settings, tat=lane.tat) for name, lane in self._lanes.items() if lane.settings or lane.tat
+            name: Lane(lane.settings, tat=lane.tat, wake_at=lane.wake_at)
+            for name, lane in self._lanes.items()
+            if lane.settings or lane.tat
         }
         self._clear()
         self._lanes = kept
-        self.next_due = None
+        self._wakes = Heap((lane.wake_at, name) for name, lane in kept.items() if lane.wake_at is not None)
+        self.next_due = self.first_due()
         return number
 
     # -- the line ----------------------------------------------------------------------------------
@@ -167,7 +197,11 @@ class MemoryTube(TubeStore):
 
     def _stand(self, record: Record, place: int) -> None:
         self._places[record.seq] = place
-        heapq.heappush(self._line, (record.pri, place, record.seq))
+        self._line.push((record.pri, place, record.seq), self._is_standing)
+
+    def _is_standing(self, entry: tuple[int, int, int]) -> bool:
+        pri, place, seq = entry
+        return self._places.get(seq) == place and self._records[seq].pri == pri
 
     def candidate(self, lane: str | None, now: int) -> Record | None:
         config = self.config
@@ -176,13 +210,8 @@ class MemoryTube(TubeStore):
         if lane is not None:
             found = self._lanes.get(lane)
             return None if found is None or found.head is None else self._records[found.head]
-        while self._line:
-            pri, place, seq = self._line[0]
-            record = self._records.get(seq)
-            if record is not None and record.pri == pri and self._places.get(seq) == place:
-                return record
-            heapq.heappop(self._line)
-        return None
+        first = self._line.first(self._is_standing)
+        return None if first is None else self._records[first[2]]
 
     # -- lanes -------------------------------------------------------------------------------------
 
@@ -203,7 +232,7 @@ class MemoryTube(TubeStore):
             if limits.rate:
                 lane.tat = lanes.tat_after_grant(limits, lane.tat, now)
         if after.state not in (TAKEN, DONE):
-            heapq.heappush(lane.waiting, (after.pri, after.seq))
+            lane.waiting.push((after.pri, after.seq), partial(self._is_waiting, after.lane))
         self.refresh_lane(after.lane, now)
 
     def _leave_lane(self, record: Record, now: int) -> None:
@@ -212,7 +241,6 @@ class MemoryTube(TubeStore):
             return
         lane = self._lanes.setdefault(record.lane, Lane())  # one with nothing but delayed tasks is forgotten
         self._count(lane, record, -1)
-        self._records.pop(record.seq, None)
         if lane.head == record.seq:
             self._sit(lane)
         self.refresh_lane(record.lane, now)
@@ -243,33 +271,34 @@ class MemoryTube(TubeStore):
             lane.head = head.seq
             lane.place = self._next_place(head) if place is None or self.config.lane_pick == "order" else place
             self._stand(head, lane.place)
-        else:
-            assert lane.place is not None
-            self._stand(head, lane.place)
         self._set_wake(name, lane, opens_at if head is not None and now < opens_at else lane.tat, now)
         if not (lane.settings or lane.ready or lane.taken or lane.waiting or lane.tat > now):
             del self._lanes[name]
 
     def _set_wake(self, name: str, lane: Lane, at: int, now: int) -> None:
-        lane.wake_at = at if at > now else None
+        old, lane.wake_at = lane.wake_at, at if at > now else None
         if lane.wake_at is not None:
-            heapq.heappush(self._wakes, (at, name))
+            if at != old:
+                self._wakes.push((at, name), self._is_wake)
             if self.next_due is None or at < self.next_due:
                 self.next_due = at
 
+    def _is_wake(self, entry: tuple[int, str]) -> bool:
+        at, name = entry
+        return name in self._lanes and self._lanes[name].wake_at == at
+
     def _first_in(self, name: str, lane: Lane) -> Record | None:
         """The task a grant from this lane would be for. Strict lanes wait for delayed and buried ones."""
-        strict = self.config.lane_order == "strict"
-        while lane.waiting:
-            pri, seq = lane.waiting[0]
-            record = self._records.get(seq)
-            if record is not None and record.lane == name and record.pri == pri:
-                if record.state == READY:
-                    return record
-                if strict and record.state in (DELAYED, BURIED):
-                    return None
-            heapq.heappop(lane.waiting)
-        return None
+        first = lane.waiting.first(partial(self._is_waiting, name))
+        record = None if first is None else self._records[first[1]]
+        return record if record is not None and record.state == READY else None
+
+    def _is_waiting(self, lane: str, entry: tuple[int, int]) -> bool:
+        pri, seq = entry
+        record = self._records.get(seq)
+        if record is None or record.lane != lane or record.pri != pri:
+            return False
+        return record.state == READY or (self.config.lane_order == "strict" and record.state in (DELAYED, BURIED))
 
     def open_lane(self, lane: str, at: int) -> None:
         if lane in self._lanes:
@@ -306,60 +335,66 @@ class MemoryTube(TubeStore):
             self._stand(self._records[seq], seq)
 
     def refresh_all(self, now: int) -> None:
-        """Options of the tube have changed."""
-        for name in list(self._lanes):
-            self._lanes[name].waiting = [
-                (r.pri, r.seq) for r in self._records.values() if r.lane == name and r.state not in (TAKEN, DONE)
-            ]
-            heapq.heapify(self._lanes[name].waiting)
+        """Options of the lanes have changed: those that open join the line by their first READY tasks."""
+        waiting: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        firsts: dict[str, tuple[float, int]] = {}
+        for record in self._records.values():
+            if record.lane is not None and record.state not in (TAKEN, DONE):
+                entry = (record.pri, record.seq)
+                waiting[record.lane].append(entry)
+                if record.state == READY and entry < firsts.get(record.lane, LAST):
+                    firsts[record.lane] = entry
+        for name in sorted({*self._lanes, *waiting}, key=lambda name: firsts.get(name, LAST)):
+            self._lanes.setdefault(name, Lane()).waiting = Heap(waiting[name])
             self.refresh_lane(name, now)
 
     # -- reading -----------------------------------------------------------------------------------
 
     def due_tasks(self, until: int, limit: int) -> list[Record]:
         found: list[Record] = []
-        while self._timers and self._timers[0][0].at <= until and len(found) < limit:
-            what, seq = heapq.heappop(self._timers)
-            record = self._records.get(seq)
-            if record is not None and rules.due(record) == what and record not in found[-1:]:
+        while len(found) < limit and (first := self._timers.first(self._is_due)) and first[0].at <= until:
+            self._timers.take()
+            record = self._records[first[1]]
+            if record not in found[-1:]:
                 found.append(record)
         return found
 
+    def _is_due(self, entry: tuple[Due, int]) -> bool:
+        what, seq = entry
+        record = self._records.get(seq)
+        return record is not None and rules.due(record) == what
+
     def due_lanes(self, until: int) -> list[tuple[int, str]]:
         found = []
-        while self._wakes and self._wakes[0][0] <= until:
-            at, name = heapq.heappop(self._wakes)
-            if name in self._lanes and self._lanes[name].wake_at == at:
-                found.append((at, name))
-                self._lanes[name].wake_at = None
+        while (first := self._wakes.first(self._is_wake)) and first[0] <= until:
+            found.append(self._wakes.take())
+            self._lanes[first[1]].wake_at = None
         return found
 
     def first_due(self) -> int | None:
-        while self._timers:
-            what, seq = self._timers[0]
-            record = self._records.get(seq)
-            if record is not None and rules.due(record) == what:
-                break
-            heapq.heappop(self._timers)
-        firsts = [at for at, _ in self._wakes[:1]] + [what.at for what, _ in self._timers[:1]]
-        return min(firsts, default=None)
-
-    def _ordered(self, *states: State) -> list[Record]:
-        return sorted((r for r in self._records.values() if r.state in states), key=lambda r: (r.pri, r.seq))
+        timer, wake = self._timers.first(self._is_due), self._wakes.first(self._is_wake)
+        moments = [] if timer is None else [timer[0].at]
+        return min(moments if wake is None else [*moments, wake[0]], default=None)
 
     def buried(self, limit: int | None) -> list[Record]:
-        return self._ordered(BURIED)[:limit]
+        found = _ordered(self._records[seq] for seq in self._buried)
+        return found[:limit]
 
     def exhausted(self) -> list[Record]:
         spent = (Reason.NO_ATTEMPTS, Reason.LOST, Reason.EXPIRED)
-        return [record for record in self._ordered(BURIED, DONE) if record.reason in spent]
+        return _ordered(r for r in self._records.values() if r.state in (BURIED, DONE) and r.reason in spent)
 
     def taken(self, session: int | None = None) -> list[Record]:
-        return [r for r in self._records.values() if r.state == TAKEN and session in (None, r.session)]
+        held = (self._records[seq] for seq in sorted(self._taken))
+        return [record for record in held if session in (None, record.session)]
 
     def page(self, state: State | None, limit: int, after: TaskId | None) -> list[Record]:
         start = 0 if after is None else self._ids.get(after, after)
         if not isinstance(start, int):
             raise TaskNotFound(f"there is no task {after!r} to list from")
-        records = sorted(self._records.values(), key=lambda record: record.seq)
-        return [r for r in records if r.seq > start and state in (None, r.state)][:limit]
+        found = (r for r in self._records.values() if r.seq > start and state in (None, r.state))
+        return list(islice(found, limit))
+
+
+def _ordered(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: (record.pri, record.seq))
