@@ -688,6 +688,30 @@ def test_lanes_can_be_freed_while_tasks_are_taken(q, waiter):
     assert tube.take().data == "a4"
 
 
+@pytest.mark.parametrize("kind", ["standard", "utube"])
+def test_lanes_that_open_by_other_options_join_by_their_first_ready_tasks(q, kind):
+    tube = q.create_tube("jobs", kind, lane_concurrency=1, lane_pick="turns")
+    for lane in "bca":
+        tube.put(lane, lane=lane)
+    taken = tube.take_many(3)
+    assert [task.data for task in taken] == ["b", "c", "a"]
+    for lane in "cbdaabcd":
+        tube.put(lane, lane=lane)
+    tube.alter(lane_concurrency=2)
+    assert [task.data for task in tube.take_many(6)] == ["d", "c", "b", "a", "d"]
+
+
+def test_a_buried_task_of_a_lane_nobody_uses_holds_it_up_once_it_is_strict(q):
+    tube = q.create_tube("jobs", lane_concurrency=1)
+    tube.put(1, lane="a")
+    tube.take().bury()
+    tube.alter(lane_order="strict")
+    tube.put(2, lane="a")
+    assert tube.take() is None
+    tube.kick()
+    assert tube.take().data == 1
+
+
 def test_a_limit_of_its_own_outlives_an_altered_tube(q):
     tube = q.create_tube("jobs", lane_concurrency=1)
     tube.lane("a").configure(concurrency=2)

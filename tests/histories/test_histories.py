@@ -16,6 +16,8 @@ from tests.support.engines import ENGINES
 from tests.support.invariants import check, dump
 
 import penstock
+from penstock.engines import open_store
+from penstock.engines.memory import MemoryStore, MemoryTube
 from penstock.testing import ManualClock, lose, new_run
 
 _runs = itertools.count()
@@ -29,6 +31,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "timed": {"kind": "fifottl", "retry": [1, 5], "max_attempts": 3, "ttl": 60, "history": True},
     "full": {"kind": "limfifottl", "capacity": 5, "keep": 7},
     "utube": {"kind": "utube", "keep": True},
+    "spread": {"kind": "utube", "lane_pick": "turns"},
     "utubettl": {"kind": "utubettl", "ttr": 8, "max_attempts": 2},
     "turns": {"kind": "standard", "ttr": 10, "keep_failed": 5},
     "pair": {"kind": "standard", "lane_concurrency": 2, "lane_pick": "order", "concurrency": 4},
@@ -37,6 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "soon": {"kind": "fifottl", "temporary": True, "ttr": 3},
 }
 TUBES = st.sampled_from(sorted(KINDS))
+LANED = st.sampled_from(["utube", "spread", "turns", "pair", "strict", "rated"])
 
 
 class Side:
@@ -212,11 +216,22 @@ class Histories(RuleBasedStateMachine):
     def configure_lane(self, tube: str, lane: str, options: dict[str, Any]) -> None:
         self.both(lambda side: side.tube(tube).lane(lane).configure(**options))
 
-    @rule(tube=st.sampled_from(["utube", "turns", "pair", "strict", "rated"]), options=st.sampled_from(
+    @rule(tube=LANED, options=st.lists(st.sampled_from(
         [{"lane_concurrency": 1}, {"lane_concurrency": 2}, {"lane_concurrency": None}, {"lane_order": "strict"},
-         {"lane_order": "skip"}, {"lane_rate": 1.0}, {"lane_rate": None}]))  # fmt: skip
-    def alter(self, tube: str, options: dict[str, Any]) -> None:
-        self.both(lambda side: side.tube(tube).alter(**options))
+         {"lane_order": "skip"}, {"lane_rate": 1.0}, {"lane_rate": None}, {"lane_pick": "turns"},
+         {"lane_pick": "order"}]), min_size=1, max_size=2), n=st.sampled_from([0, 4]))  # fmt: skip
+    def alter(self, tube: str, options: list[dict[str, Any]], n: int) -> None:
+        """New options, and at once takers that ask which lane comes first by them."""
+        merged = {name: value for option in options for name, value in option.items()}
+        self.both(lambda side: side.tube(tube).alter(**merged))
+        if n:
+            self.take(tube=tube, session=0, n=n, lane=None, ttr=None)
+
+    @rule(tube=LANED, lanes=st.permutations(["a", "b", "c", "d"]))
+    def fill_lanes(self, tube: str, lanes: list[str]) -> None:
+        """Two tasks of each lane, the first of them taken: the second ones wait where lanes are limited."""
+        self.put_many(tube=tube, lanes=[*lanes, *lanes])
+        self.take(tube=tube, session=0, n=4, lane=None, ttr=None)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -268,7 +283,30 @@ class Histories(RuleBasedStateMachine):
         for side in self.sides:
             check(side.url)
         assert dump(memory.url) == dump(sqlite.url)
+        assert lines(memory.url) == lines(sqlite.url)
         assert memory.events == sqlite.events
+
+
+def lines(url: str) -> dict[str, list[int]]:
+    """Who stands in the line of each tube with lanes, first in it first."""
+    store: Any = open_store(url)
+    if isinstance(store, MemoryStore):
+        return {name: memory_line(tube) for name, tube in store.data.tubes.items() if tube.config.features.lanes}
+    tx = store._tx
+    tx.begin()
+    try:
+        tubes = [tx.tube(name) for name in tx.tube_names()]
+        return {
+            tube.config.name: [record.seq for record in tube.records(tube.database.rows(tube.sql["candidates"], (-1,)))]
+            for tube in tubes
+            if tube.config.features.lanes
+        }
+    finally:
+        tx.rollback()
+
+
+def memory_line(tube: MemoryTube) -> list[int]:
+    return [seq for *_, seq in sorted((tube._records[seq].pri, place, seq) for seq, place in tube._places.items())]
 
 
 NEEDS = {"lane": "lanes", "pri": "pri", "ttl": "ttl", "ttr": "ttr", "delay": "delay"}

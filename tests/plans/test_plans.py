@@ -45,7 +45,7 @@ IN_ORDER = {"candidate": "ready", "candidates": "ready", "buried": "buried"}
 """Statements that read the first rows of an index that holds nothing else."""
 HOT = {
     *("candidate", "lane_candidate", "due", "first_due", "find", "find_key", "find_put_id", "buried", "taken_by"),
-    *("slots", "first_waiting", "insert_in_lane"),
+    *("slots", "standing", "taken_slot", "first_waiting", "insert_in_lane"),
 }
 
 
@@ -66,7 +66,7 @@ def statements(q: penstock.Queue, name: str) -> tuple[int, dict[str, str]]:
     """The number of a tube, and its statements but for those that make and drop tables."""
     tube = q._engine.store._tx._tubes[name.replace(" ", "_")]  # type: ignore[attr-defined]
     lanes = tube.config.features.lanes
-    needs_lanes = {"insert_in_lane", "first_waiting", "slots", "lane_candidate"}
+    needs_lanes = {"insert_in_lane", "first_waiting", "slots", "standing", "taken_slot", "lane_candidate"}
     return tube.number, {
         key: text
         for key, text in tube.sql.items()

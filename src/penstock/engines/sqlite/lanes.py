@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.engines.sqlite.database import Row
 from penstock.engines.sqlite.statements import named
 from penstock.model import lane as lanes
 from penstock.model.duration import date
@@ -101,14 +102,12 @@ class Lanes:
         limits = self.limits(lane, row)
         tat = row.tat if row else 0
         opens_at = lanes.opens_at(limits, tat) if limits.rate else now
-        slots = tube.database.rows(tube.sql["slots"], (lane,))
-        taken = sum(slot[1] == State.TAKEN for slot in slots)
-        standing = next(((slot[3:], slot[0], slot[2]) for slot in slots if slot[1] == State.READY), None)
+        standing = tube.database.row(tube.sql["standing"], (lane,))
         waiting = tube.database.row(tube.sql["first_waiting"], (lane,))
-        head = None if standing is None else standing[1]
-        if waiting is not None and (standing is None or waiting[2:] < standing[0]):
+        head = None if standing is None else standing[0]
+        if waiting is not None and (standing is None or waiting[2:] < standing[2:]):
             head = waiting[0] if waiting[1] == State.READY else None
-        shut = limits.paused or (limits.concurrency is not None and taken >= limits.concurrency)
+        shut = limits.paused or self._is_full(lane, limits.concurrency)
         late = now < opens_at
         self._stand(None if shut or late else head, standing)
         if row is not None or limits.rate:
@@ -116,16 +115,23 @@ class Lanes:
             wake_at = opens_at if late and head is not None else tat
             self._save(lane, row, old._replace(wake_at=wake_at if wake_at > now else None), now)
 
-    def _stand(self, head: int | None, standing: tuple[Any, int, int] | None) -> None:
+    def _is_full(self, lane: str, concurrency: int | None) -> bool:
+        """Slots are looked for only where the whole tube has as many taken tasks as the lane may have."""
+        tube = self._tube
+        if concurrency is None or tube.counters.rows(State.TAKEN) < concurrency:
+            return False
+        return tube.database.row(tube.sql["taken_slot"], (lane, concurrency - 1)) is not None
+
+    def _stand(self, head: int | None, standing: Row | None) -> None:
         """Put the head in the line; a lane that stands there already keeps its place."""
         tube = self._tube
         if standing is not None:
-            if head == standing[1]:
+            if head == standing[0]:
                 return
-            tube.database.execute(tube.sql["set_place"], (None, standing[1]))
+            tube.database.execute(tube.sql["set_place"], (None, standing[0]))
         if head is not None:
             turns = tube.config.lane_pick == "turns"
-            place = standing[2] if standing is not None and turns else tube.next_place(head)
+            place = standing[1] if standing is not None and turns else tube.next_place(head)
             tube.database.execute(tube.sql["set_place"], (place, head))
 
     def configure(self, lane: str, options: Mapping[str, Any], now: int) -> LaneLimits:
@@ -146,11 +152,11 @@ class Lanes:
             tube.database.execute(tube.sql["set_place"], (place, seq))
 
     def refresh_all(self, now: int) -> None:
-        """Options of the tube have changed."""
+        """Options of the lanes have changed: those that open join the line by their first READY tasks."""
         tube = self._tube
-        names = {lane for (lane,) in tube.database.rows(tube.sql["all_lanes"])}
-        names.update(lane for (lane,) in tube.database.rows(_SQL["configured_lanes"], (tube.number,)))
-        for lane in sorted(names):
+        rows = tube.database.rows(tube.sql["all_lanes"])
+        rows += tube.database.rows(_SQL["configured_lanes"], (tube.number,))
+        for lane in dict.fromkeys(lane for (lane,) in rows):
             self._recount(lane, self.limits(lane))
             self.refresh(lane, now)
 

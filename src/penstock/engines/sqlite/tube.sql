@@ -75,7 +75,7 @@ CREATE INDEX {waiting_index} ON {table} (lane, {order}) WHERE {waiting};
 
 -- name: create_slot_index
 -- The one that stands in the line for its lane, and, where concurrency is limited, those that are taken.
-CREATE INDEX {slot_index} ON {table} (lane) WHERE place IS NOT NULL AND lane IS NOT NULL;
+CREATE INDEX {slot_index} ON {table} (lane, state) WHERE place IS NOT NULL AND lane IS NOT NULL;
 
 -- name: drop_waiting_index
 DROP INDEX IF EXISTS {waiting_index};
@@ -148,7 +148,14 @@ SELECT {lease} FROM {table} WHERE {id} = ? AND state = 'taken';
 SELECT {lease} FROM {table} WHERE {id} IN (SELECT value FROM json_each(?)) AND state = 'taken';
 
 -- name: slots
-SELECT seq, state, place, {order} FROM {table} WHERE lane = ? AND place IS NOT NULL;
+SELECT 1 FROM {table} WHERE lane = ? AND place IS NOT NULL LIMIT 1;
+
+-- name: standing
+SELECT seq, place, {order} FROM {table} WHERE lane = ? AND place IS NOT NULL AND state = 'ready' LIMIT 1;
+
+-- name: taken_slot
+-- One row if the lane has more taken tasks than the second parameter says.
+SELECT 1 FROM {table} WHERE lane = ? AND place IS NOT NULL AND state = 'taken' LIMIT 1 OFFSET ?;
 
 -- name: first_waiting
 SELECT seq, state, {order} FROM {table} INDEXED BY {waiting_index} WHERE lane = ? AND {waiting} ORDER BY {order} LIMIT 1;
@@ -201,4 +208,8 @@ SELECT
 SELECT seq FROM {table} WHERE state = 'taken' AND lane = ?;
 
 -- name: all_lanes
-SELECT DISTINCT lane FROM {table} WHERE lane IS NOT NULL AND state IN ('ready', 'taken');
+-- By their first READY tasks, which is how they join the line; then those with nothing but taken ones.
+SELECT lane FROM (
+    SELECT lane, row_number() OVER (ORDER BY state, {order}) AS number FROM {table}
+    WHERE lane IS NOT NULL AND state IN ('ready', 'taken')
+) GROUP BY lane ORDER BY min(number);
