@@ -45,6 +45,9 @@ MODULES = {
     "penstock.blocking": "penstock.aio",
     "from penstock.engines import AsyncEngine": "from penstock.engines.bridge import AsyncEngine",
     "from penstock.engines.store import AsyncTransactor": "from penstock.engines.bridge import AsyncTransactor",
+    "from penstock.engines.store import Callback, AsyncTransactor": (
+        "from penstock.engines.bridge import AsyncTransactor\nfrom penstock.engines.store import Callback"
+    ),
 }
 ALWAYS_ASYNC = ("register_kind", "on_task_change", "__aenter__", "_end_of_file")
 

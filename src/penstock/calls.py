@@ -10,11 +10,23 @@ from typing import Any, Literal
 from penstock import payload
 from penstock.model import duration, ops
 from penstock.model.duration import FOREVER, SECOND, Seconds
-from penstock.model.errors import BatchError, PenstockError, UsageError
+from penstock.model.errors import BatchError, PenstockError, UsageError, shown
 from penstock.model.session import Session
 from penstock.model.state import Reason, State
 from penstock.model.task import Draft, OnConflict, Placed, TaskId
-from penstock.model.tube import HOOKS, KINDS, PRI_RANGE, Features, Kind, TubeConfig, check_text, parse_keep
+from penstock.model.tube import (
+    HOOKS,
+    KINDS,
+    PRI_RANGE,
+    Features,
+    Kind,
+    TubeConfig,
+    check_count,
+    check_name,
+    check_text,
+    parse_keep,
+)
+from penstock.view import TaskView
 
 DelayArgument = Seconds | datetime
 MAX_BATCH = 100_000
@@ -115,8 +127,8 @@ def put_draft(
         id = id_in(data, config.adopted["key"])
     if on_conflict not in ("error", "ignore", "replace", "restart"):
         raise UsageError(f"on_conflict must be error, ignore, replace or restart, got {on_conflict!r}")
-    if max_attempts is not None and (type(max_attempts) is not int or max_attempts < 1):
-        raise UsageError(f"max_attempts must be a whole number of at least 1, got {max_attempts!r}")
+    if max_attempts is not None:
+        check_count(max_attempts, "max_attempts")
     if id is not None:
         check_id(id)
     return Draft(
@@ -146,7 +158,7 @@ def id_in(data: Any, key: list[str]) -> TaskId | None:
 
 def check_pri(value: Any) -> int:
     if type(value) is not int or value not in PRI_RANGE:
-        raise UsageError(f"pri must be a signed 64-bit integer, got {value!r}")
+        raise UsageError(f"pri must be a signed 64-bit integer, got {shown(value)}")
     return value
 
 
@@ -166,13 +178,10 @@ def check_id(value: Any) -> TaskId:
     if isinstance(value, str) and value:
         check_text(value, "id")
         return value
-    raise UsageError(f"id must be a 64-bit integer, text of up to 255 bytes, or a tuple of them, got {value!r}")
-
-
-def check_count(value: Any, name: str, least: int = 1) -> int:
-    if type(value) is not int or value < least:
-        raise UsageError(f"{name} must be a whole number of at least {least}, got {value!r}")
-    return value
+    hint = "; a task has the verbs itself, as in task.ack(), or pass task.id" if isinstance(value, TaskView) else ""
+    raise UsageError(
+        f"id must be a 64-bit integer, text of up to 255 bytes, or a tuple of them, got {shown(value)}{hint}"
+    )
 
 
 def with_id(item: Any, make_id: Callable[[], TaskId]) -> Entry:
@@ -184,13 +193,13 @@ def with_id(item: Any, make_id: Callable[[], TaskId]) -> Entry:
 def take(tube: str, n: int, session: Session, ttr: Seconds | None, lane: str | None, drain: bool) -> ops.Take:
     """The arguments of take."""
     if type(n) is not int or not 1 <= n <= MAX_BATCH:
-        raise UsageError(f"n must be a whole number from 1 to {MAX_BATCH}, got {n!r}")
+        raise UsageError(f"n must be a whole number from 1 to {MAX_BATCH}, got {shown(n)}")
     return ops.Take(tube, n, session, duration.length(ttr, "ttr"), lane if lane is None else lane_name(lane), drain)
 
 
-def lane_name(lane: Any) -> str:
+def lane_name(lane: Any, what: str = "lane") -> str:
     """A lane to take from; "" is the one that tasks of utube kinds without a lane share."""
-    return check_text(lane, "lane") or ""
+    return check_text(lane, what) or ""
 
 
 def finish(lease: ops.Lease, result: Any, keep: bool | Seconds | None, update: Mapping[str, Any] | None) -> ops.Finish:
@@ -248,6 +257,18 @@ def state(value: State | str | None) -> State | None:
         raise UsageError(f"state must be one of {', '.join(State)}, got {value!r}") from None
 
 
+def hook_delay(kind: str, answer: Any) -> duration.Delay | None:
+    """What the hook retry_delay answered."""
+    name = f"what retry_delay() of kind {kind!r} answers"
+    return duration.delay(answer, name) if isinstance(answer, datetime) else duration.length(answer, name)
+
+
+def history(tube: str | None, after: int, limit: int) -> ops.ReadHistory:
+    """The arguments of history."""
+    name = None if tube is None else check_name(tube)
+    return ops.ReadHistory(name, check_count(after, "after", 0), check_count(limit, "limit"))
+
+
 def plow_count(n: int | float | None) -> int | None:
     """None and infinity are all."""
     return None if n is None or n == float("inf") else check_count(n, "n", 0)
@@ -265,12 +286,10 @@ def seconds(timeout: int | None) -> float | None:
 
 def kind_named(kinds: Mapping[str, Kind], name: Any) -> Kind:
     """A built-in or registered kind."""
-    if name in kinds:
-        return kinds[name]
-    if name in KINDS:
-        return KINDS[name]
+    if isinstance(name, str) and (found := kinds.get(name) or KINDS.get(name)):
+        return found
     known = ", ".join([*KINDS, *kinds])
-    raise UsageError(f"unknown kind {name!r}; there are {known}, and register_kind() adds more")
+    raise UsageError(f"unknown kind {shown(name)}; there are {known}, and register_kind() adds more")
 
 
 def new_kind(kinds: Mapping[str, Kind], name: str, kind: Features | Kind | type[Kind] | Mapping[str, bool]) -> Kind:

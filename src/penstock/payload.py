@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.model.errors import UsageError
+from penstock.model.errors import UsageError, shown
 from penstock.model.task import Data
 
 MAX_DEPTH = 64
@@ -60,14 +60,16 @@ def _check(value: Any, depth: int) -> None:
                 _check(item, depth - 1)
     elif kind is int:
         if not -(1 << 63) <= value < 1 << 64:
-            raise UsageError(f"integers in data must be between -2**63 and 2**64-1, got {value}")
+            raise UsageError(f"integers in data must be between -2**63 and 2**64-1, got {shown(value)}")
     elif kind is float:
         if not math.isfinite(value):
             raise UsageError(f"numbers in data must be finite, got {value!r}")
     elif value is not None and kind is not bool:
         hint = "; make it a list" if isinstance(value, tuple | set | frozenset) else ""
+        if isinstance(value, bytes | bytearray | memoryview):
+            hint = '; a tube with payload="bytes" takes bytes as they are'
         raise UsageError(
-            f"data may hold None, bool, int, float, text, lists and dicts, not {kind.__name__}: {value!r}{hint}"
+            f"data may hold None, bool, int, float, text, lists and dicts, not {kind.__name__}: {shown(value)}{hint}"
         )
 
 

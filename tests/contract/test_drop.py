@@ -81,7 +81,7 @@ def test_settings_of_lanes_go_with_the_tube(q):
 def test_a_tube_with_a_waiting_taker_is_not_dropped(q, waiter):  # case 138
     tube = q.create_tube("jobs")
     take = waiter(q, lambda: tube.take(timeout=60))
-    with pytest.raises(TubeBusy, match="1 takers wait"):
+    with pytest.raises(TubeBusy, match="1 taker waits"):
         tube.drop()
     tube.put("x")
     assert take.result().data == "x"
@@ -91,7 +91,7 @@ def test_a_tube_with_a_taken_task_is_not_dropped(bench, q):
     tube = q.create_tube("jobs")
     tube.put("x")
     task = bench.connect().tube("jobs").take()
-    with pytest.raises(TubeBusy, match="1 tasks are taken"):
+    with pytest.raises(TubeBusy, match="1 task is taken"):
         tube.drop()
     task.ack()
     tube.drop()

@@ -65,6 +65,50 @@ def test_a_life_is_written_down_step_by_step(jobs, q, clock):
     assert (fail.ready_at - start).total_seconds() == 10
 
 
+@pytest.mark.parametrize("verb", ["fail", "bury"])
+def test_an_end_without_an_error_does_not_repeat_the_one_before(jobs, q, verb):
+    jobs.put("x")
+    jobs.take().fail(ValueError("no route"), delay=0)
+    task = getattr(jobs.take(), verb)()
+    assert "no route" in task.error
+    first, second = (row for row in q.history() if row.event in ("fail", "bury"))
+    assert (first.error_class, "no route" in first.error) == ("ValueError", True)
+    assert (second.error_class, second.error) == (None, None)
+
+
+def test_the_same_error_is_written_down_every_time(jobs, q):
+    jobs.put("x")
+    for _ in range(25):
+        jobs.take().fail("again", delay=0)
+    assert [row.error for row in q.history(limit=100) if row.event == "fail"] == ["again"] * 25
+
+
+class Odd_Error1(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ValueError("a: b"), "ValueError"),
+        (KeyError(), "KeyError"),
+        (Odd_Error1("x"), "Odd_Error1"),
+        ("apsw.BusyError: locked", "apsw.BusyError"),
+        ("cannot open http://x", None),
+        ("http://x/ is down", None),
+        ("12:30 was too late", None),
+        ("no such page\nValueError: x", None),
+        ("two words: b", None),
+        ("timeout", None),
+        ("", None),
+    ],
+)
+def test_the_class_of_an_error_is_a_name_or_nothing(jobs, q, error, name):
+    jobs.put("x")
+    jobs.take().fail(error)
+    assert q.history()[-1].error_class == name
+
+
 def test_the_worker_is_named_and_nothing_that_is_a_secret(jobs, q):
     jobs.put("secret data")
     task = jobs.take()

@@ -235,7 +235,69 @@ def test_a_kind_is_told_what_was_finished(q, careful):
     third.bury()
     fourth.fail("x")
     tube.ack_many([fifth])
-    assert careful.finished == [(1, "done"), (2, "ready"), (3, "buried"), (4, "delayed"), (5, "done")]
+    assert careful.finished == [(1, "done"), (3, "buried"), (5, "done")]
+    tube.ack(tube.take().id)
+    tube.bury(tube.put({"url": "/"}).id)
+    assert careful.finished[3:] == [(2, "done"), (6, "buried")]
+
+
+def test_a_kind_is_told_what_ended_because_it_was_given_up(q, careful):
+    tube = q.create_tube("crawl", "careful", max_attempts=1)
+    tube.put_many([{"url": "/"}] * 3)
+    first, second, third = tube.take_many(3)
+    tube.cancel(1)
+    first.release()
+    second.fail("x")
+    assert tube.fail(third.id, "x", abort=True).state == State.BURIED
+    assert careful.finished == [(1, "done"), (2, "buried"), (3, "buried")]
+    assert second.fail("x").state == State.BURIED
+    assert len(careful.finished) == 3, "the same answer again is no second end"
+
+
+def test_a_kind_is_told_when_the_transaction_has_ended_well(bench, q, careful):
+    tube = q.create_tube("crawl", "careful")
+    tube.put_many([{"url": "/"}] * 3)
+    first, second, third = tube.take_many(3)
+    with q.transaction() as tx:
+        first.ack(transaction=tx)
+        tube.ack(second.id, transaction=tx)
+        tube.ack_many([third], transaction=tx)
+        assert careful.finished == []
+    assert careful.finished == [(1, "done"), (2, "done"), (3, "done")]
+
+
+def test_a_kind_is_not_told_of_what_was_rolled_back(q, careful):
+    tube = q.create_tube("crawl", "careful")
+    tube.put({"url": "/"})
+    task = tube.take()
+
+    def roll_back():
+        with q.transaction() as tx:
+            task.ack(transaction=tx)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        roll_back()
+    assert careful.finished == []
+    task.ack()
+    assert careful.finished == [(1, "done")]
+
+
+def test_a_hook_that_fails_is_logged_and_changes_nothing(q, caplog):
+    class Broken(Kind):
+        def on_finish(self, task):
+            raise ZeroDivisionError("in the hook")
+
+    q.register_kind("broken", Broken)
+    tube = q.create_tube("jobs", "broken")
+    tube.put_many(["a", "b", "c"])
+    with tube.take() as task:
+        pass
+    assert (task.state, task.ack().state) == (State.DONE, State.DONE)
+    assert tube.take().bury().state == State.BURIED
+    assert [done.state for done in tube.ack_many(tube.take_many(1))] == [State.DONE]
+    assert caplog.text.count("on_finish() of kind 'broken' failed") == 3
+    assert "in the hook" in caplog.text
 
 
 def test_a_tube_of_a_kind_with_hooks_appears_when_the_kind_is_registered(bench, q, careful):  # case 159

@@ -287,6 +287,46 @@ def test_switching_a_task_whose_life_is_over_starts_it_again(q, clock):
     assert tube.take().id == 1
 
 
+@pytest.mark.parametrize(("state", "delay", "life"), [("buried", None, 5), ("delayed", 10, 15)])
+def test_switching_a_task_whose_life_is_over_anywhere_starts_it_again(q, clock, state, delay, life):
+    tube = q.create_tube("jobs", keep_failed=True)
+    tube.put("x", ttl=5)
+    clock.advance(60)
+    assert end_of(tube.peek(1)) == (State.DONE, "expired")
+    task = tube.switch(1, state, delay=delay)
+    assert task.state == state
+    assert task.expires_at - task.created_at == timedelta(seconds=60 + life)
+    clock.advance(life)
+    assert end_of(tube.peek(1)) == (State.DONE, "expired")
+
+
+@pytest.mark.parametrize("state", ["ready", "delayed", "buried"])
+def test_a_cancelled_task_that_is_brought_back_is_not_asked_to_stop_any_more(q, state):
+    tube = q.create_tube("jobs", keep_failed=True)
+    tube.put("x")
+    task = tube.take()
+    tube.cancel(1)
+    assert task.release().reason == "cancelled"
+    back = tube.switch(1, state, delay=5 if state == "delayed" else None)
+    assert (back.state, back.cancel_asked) == (state, False)
+    if state != "ready":
+        tube.restart(1)
+    assert tube.take().release().state == State.READY
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("by_id", [False, True])
+def test_a_task_that_was_acked_is_not_asked_to_stop_any_more(q, keep, by_id):
+    tube = q.create_tube("jobs", keep=keep)
+    tube.put("x")
+    task = tube.take()
+    assert tube.cancel(1).cancel_asked is True
+    done = tube.ack(1) if by_id else task.ack()
+    assert (end_of(done), done.cancel_asked) == ((State.DONE, "success"), False)
+    if keep:
+        assert (tube.peek(1).cancel_asked, tube.restart(1).cancel_asked) == (False, False)
+
+
 # -- add_retries -----------------------------------------------------------------------------------------
 
 

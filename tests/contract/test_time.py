@@ -25,6 +25,21 @@ def timed(q, request):
     return q.create_tube("timed", request.param)
 
 
+def test_what_is_due_happens_before_a_tube_is_emptied(q, clock):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put("x", ttl=5)
+    jobs.put("y", ttr=5)
+    jobs.put("z", delay=5)
+    jobs.take_many(2)
+    jobs.release(1)
+    elapse(clock, 6)
+    assert jobs.truncate() == 2
+    assert [event.event for event in q.history()[-3:]] == ["ttr", "ttl", "delay"]
+    calls = jobs.statistics().calls
+    assert (calls["ttr"], calls["ttl"], calls["delay"]) == (1, 1, 1)
+    assert set(jobs.statistics().tasks.values()) == {0, 1}, "one is done"
+
+
 # -- ttl -----------------------------------------------------------------------------------------------
 
 

@@ -118,10 +118,12 @@ def test_a_ready_task_lives_longer(jobs, clock):  # case 227
 
 def test_a_task_with_no_end_gets_none_by_touch(jobs, clock):  # case 229
     jobs.put(1)
-    jobs.touch(1, 5)
+    events = Events(jobs)
+    assert jobs.touch(1, 5).state == State.READY
     task = jobs.take()
     task.touch(5)
     assert (task.deadline, task.expires_at) == (None, None)
+    assert (events.names, jobs.statistics().calls["touch"]) == (["take"], 0)
     clock.advance(1000)
     assert task.ack().state == State.DONE
 
@@ -137,6 +139,14 @@ def test_a_task_at_rest_is_left_alone(jobs, clock, state):  # case 230
     after = jobs.touch(1, 5)
     assert (after.state, after.expires_at) == (state, before.expires_at)
     assert events == []
+
+
+def test_touch_moves_whichever_end_there_is(jobs, clock):  # case 229
+    jobs.put(1, ttr=10)
+    assert jobs.take().touch(5).deadline == at(clock, 15)
+    jobs.put(2, ttl=10)
+    assert jobs.take().touch(5).expires_at == at(clock, 15)
+    assert jobs.statistics().calls["touch"] == 2
 
 
 def test_touch_by_id_is_for_the_holder(jobs, task, clock):

@@ -100,7 +100,7 @@ def test_a_verb_on_a_task_that_is_not_there_is_task_not_found(q, verb):  # case 
 
 
 def restarted(jobs: Any, clock: Any) -> None:
-    jobs.put("a")
+    jobs.put("a", ttl=1000)
     jobs.switch(1, "buried")
     jobs.restart(1)
     jobs.touch(1, 5)
@@ -127,7 +127,7 @@ def replaced(jobs: Any, clock: Any) -> None:
 
 
 def failed(jobs: Any, clock: Any) -> None:
-    jobs.put_many(list("abcdef"), max_attempts=2)
+    jobs.put_many(list("abcdef"), max_attempts=2, ttr=1000)
     jobs.take().fail("x", delay=0)
     jobs.take().fail("x")
     jobs.take().fail("x", delay=5)

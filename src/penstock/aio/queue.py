@@ -7,13 +7,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
-from penstock import calls
+from penstock import calls, finishing
 from penstock.aio.tube import AsyncTube
 from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine
+from penstock.engines.store import Callback
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
+from penstock.model.errors import EngineUnavailable
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
@@ -48,6 +50,7 @@ class AsyncQueue:
         self._session = session
         self._kinds: dict[str, Kind] = {}
         self._makers: dict[str, Callable[[], TaskId]] = {}
+        self._callbacks: dict[str, Callback] = {}
         self._closed = False
 
     async def _start(self) -> None:
@@ -76,7 +79,22 @@ class AsyncQueue:
                 await self._engine.dismiss()
                 await self._engine.execute(ops.EndSession(self._session))
         finally:
+            self._stop_listening()
             await self._engine.close()
+
+    def _stop_listening(self) -> None:
+        """The callbacks that this queue has set, and no other's."""
+        for name, callback in self._callbacks.items():
+            if (found := self._engine.listen(name, None)) is not callback:
+                self._engine.listen(name, found)
+
+    def _closed_meanwhile(self) -> EngineUnavailable | None:
+        """Why a call that has waited got nothing, if that is because nobody serves it any more."""
+        if not self._closed and self._engine.usable:
+            return None
+        return EngineUnavailable(
+            f"{self._engine.name} was closed while this call waited; what it waited for is not done"
+        )
 
     # -- tubes -------------------------------------------------------------------------------------
 
@@ -197,6 +215,7 @@ class AsyncQueue:
         """Several puts and acks that happen together or not at all."""
         async with self._engine.transaction() as transactor:
             yield transactor
+        finishing.committed(transactor)
 
     async def _run(self, op: ops.Op[R], transaction: object) -> R:
         if transaction is None:

@@ -38,6 +38,7 @@ class AsyncTask(TaskView):
             self._ended = verb
             self._undo = None if transaction is None else (transaction, self._record)
         self._renew(record)
+        self._tube._finished(record, transaction)
         return self
 
     async def _recall(self, transaction: object = None) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock import calls, payload
+from penstock import calls, finishing, payload
 from penstock.aio.task import AsyncTask
 from penstock.calls import DelayArgument
+from penstock.engines.bridge import AsyncTransactor
 from penstock.engines.line import Producer, Taker, Watcher
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
@@ -15,6 +16,7 @@ from penstock.model.errors import (
     PenstockError,
     TaskFailed,
     TaskNotFound,
+    TubeFull,
     TubeNotFound,
     UsageError,
     WaitTimeout,
@@ -139,7 +141,8 @@ class AsyncTube:
         calls.check_errors(errors)
         unknown = set(options) - set(calls.ENTRY_OPTIONS)
         if unknown:
-            raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}")
+            known = ", ".join(calls.ENTRY_OPTIONS)
+            raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}; there are {known}")
         if self._config.id == "function":
             items = [calls.with_id(item, self._make_id) for item in items]
         drafts = calls.drafts(self._config, self._kind, items, options)
@@ -158,8 +161,9 @@ class AsyncTube:
             raise UsageError("a put inside a transaction cannot wait: leave timeout out")
         wait = duration.timeout(timeout)
         producer = Producer(op, calls.wait_until(self._engine.clock.now(), wait))
-        answer: list[Placed | PenstockError] = await self._engine.wait(producer, calls.seconds(wait))
-        return answer
+        answers: list[Placed | PenstockError] = await self._engine.wait(producer, calls.seconds(wait))
+        closed = self._queue._closed_meanwhile()
+        return [closed if closed and isinstance(answer, TubeFull) else answer for answer in answers]
 
     def _make_id(self) -> TaskId:
         maker = self._queue._makers.get(self.name)
@@ -233,7 +237,8 @@ class AsyncTube:
         update: Mapping[str, Any] | None = None,
     ) -> AsyncTask:
         """Finish a task this session holds."""
-        return AsyncTask(self, await self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None))
+        record = await self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None)
+        return self._ended(record, transaction)
 
     async def _ack(
         self,
@@ -252,7 +257,7 @@ class AsyncTube:
         if isinstance(answer, Gone):
             assert held is not None
             answer = rules.acked(held, answer.at, item.result)
-        return self._finished(answer)
+        return answer
 
     async def ack_many(
         self,
@@ -277,10 +282,10 @@ class AsyncTube:
                 results.append(view if view is not None and view._ended == "ack" else answer)
             elif view is None:
                 assert not isinstance(answer, Gone)
-                results.append(AsyncTask(self, self._finished(answer)))
+                results.append(self._ended(answer, transaction))
             else:
                 record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
-                results.append(view._end("ack", self._finished(record), transaction))
+                results.append(view._end("ack", record, transaction))
         return calls.batch(results, errors, "ack_many")
 
     async def _holds(self, record: Record, transaction: object) -> bool:
@@ -295,10 +300,18 @@ class AsyncTube:
             return False
         return found.token == record.token
 
-    def _finished(self, record: Record) -> Record:
-        if self._config.hooks:
-            self._kind.on_finish(AsyncTask(self, record))
-        return record
+    def _ended(self, record: Record, transaction: object = None) -> AsyncTask:
+        self._finished(record, transaction)
+        return AsyncTask(self, record)
+
+    def _finished(self, record: Record, transaction: object) -> None:
+        """Tell the hook of the kind. When a connection of the caller's own commits, nobody knows."""
+        if not self._config.hooks or record.state not in (State.DONE, State.BURIED):
+            return
+        if transaction is None:
+            finishing.tell(self._kind, AsyncTask(self, record))
+        elif isinstance(transaction, AsyncTransactor):
+            finishing.tell_later(transaction, self._kind, AsyncTask(self, record))
 
     async def release(
         self,
@@ -311,9 +324,7 @@ class AsyncTube:
         update: Mapping[str, Any] | None = None,
     ) -> AsyncTask:
         """Give back a task this session holds, now or after a delay; it keeps its place."""
-        return AsyncTask(
-            self, await self._release(ops.Lease(calls.check_id(id)), delay, pri, ttl, data, refund, update)
-        )
+        return self._ended(await self._release(ops.Lease(calls.check_id(id)), delay, pri, ttl, data, refund, update))
 
     async def _release(
         self,
@@ -326,19 +337,18 @@ class AsyncTube:
         update: Mapping[str, Any] | None,
     ) -> Record:
         op = calls.release(self._config, lease, self._session, delay, pri, ttl, data, refund, update)
-        return self._finished(await self._engine.execute(op))
+        return await self._engine.execute(op)
 
     async def bury(
         self, id: TaskId, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None
     ) -> AsyncTask:
         """Set a task aside until kick, dig or plow: one that waits, or one this session holds."""
-        return AsyncTask(self, await self._bury(ops.Lease(calls.check_id(id)), error, update))
+        return self._ended(await self._bury(ops.Lease(calls.check_id(id)), error, update))
 
     async def _bury(
         self, lease: ops.Lease, error: str | BaseException | None, update: Mapping[str, Any] | None
     ) -> Record:
-        op = ops.Bury(self.name, lease, self._session, payload.error_text(error), update)
-        return self._finished(await self._engine.execute(op))
+        return await self._engine.execute(ops.Bury(self.name, lease, self._session, payload.error_text(error), update))
 
     async def fail(
         self,
@@ -348,7 +358,7 @@ class AsyncTube:
         abort: bool | str = False,
     ) -> AsyncTask:
         """An attempt of a task this session holds failed: it is tried again, or buried."""
-        return AsyncTask(self, await self._fail(ops.Lease(calls.check_id(id)), error, delay, abort, None))
+        return self._ended(await self._fail(ops.Lease(calls.check_id(id)), error, delay, abort, None))
 
     async def _fail(
         self,
@@ -358,12 +368,12 @@ class AsyncTube:
         abort: bool | str,
         view: TaskView | None,
     ) -> Record:
-        if delay is None and self._config.hooks:
+        wait = duration.delay(delay)
+        if wait is None and self._config.hooks:
             task = view or AsyncTask(self, await self._engine.execute(ops.Peek(self.name, lease.id)))
-            delay = self._kind.retry_delay(task, task._record.failures + 1)
+            wait = calls.hook_delay(self.kind, self._kind.retry_delay(task, task._record.failures + 1))
         text, reason = payload.error_text(error), calls.abort_reason(abort)
-        op = ops.Fail(self.name, lease, self._session, text, duration.delay(delay), reason)
-        return self._finished(await self._engine.execute(op))
+        return await self._engine.execute(ops.Fail(self.name, lease, self._session, text, wait, reason))
 
     async def touch(self, id: TaskId, seconds: Seconds) -> AsyncTask:
         """Give a task that much more time: its deadline and its life. 0 only checks that it is held here."""
@@ -380,7 +390,7 @@ class AsyncTube:
 
     async def kick(self, n: int = 1) -> int:
         """Make the first n buried tasks ready; answers how many."""
-        return await self._engine.execute(ops.Kick(self.name, calls.check_count(n, "n", 0)))
+        return await self._engine.execute(ops.Kick(self.name, tube.check_count(n, "n", 0)))
 
     async def dig(
         self,
@@ -427,7 +437,7 @@ class AsyncTube:
     ) -> list[AsyncTask]:
         """Tasks in the order they were put, a page at a time: pass the last id as `after` for the next."""
         start = None if after is None else calls.check_id(after)
-        op = ops.ListTasks(self.name, calls.state(state), calls.check_count(limit, "limit"), start)
+        op = ops.ListTasks(self.name, calls.state(state), tube.check_count(limit, "limit"), start)
         return [AsyncTask(self, record) for record in await self._engine.execute(op)]
 
     async def statistics(self) -> Statistics:
@@ -437,15 +447,21 @@ class AsyncTube:
     async def on_task_change(
         self, callback: Callable[[AsyncTask, str], Any] | None = None
     ) -> Callable[[AsyncTask, str], Any] | None:
-        """Call `callback(task, event)` after every change made by this process; None stops. Answers the one before."""
+        """Call `callback(task, event)` after every change made by this process; None stops. Answers the one before.
+
+        The awaiting twin calls it in its event loop, where it must not block but may be an `async def`.
+        """
         if callback is not None and not callable(callback):
             raise UsageError(f"on_task_change takes a function or None, got {callback!r}")
 
-        def announce(config: TubeConfig, record: Record, event: Event) -> None:
+        def announce(config: TubeConfig, record: Record, event: Event) -> Any:
             assert callback is not None
-            callback(AsyncTask(self, record), event.value)
+            return callback(AsyncTask(self, record), event.value)
 
         announce.callback = callback  # type: ignore[attr-defined]
+        self._queue._callbacks.pop(self.name, None)
+        if callback is not None:
+            self._queue._callbacks[self.name] = announce
         old = self._engine.listen(self.name, None if callback is None else announce)
         return getattr(old, "callback", None)
 
@@ -469,7 +485,8 @@ class AsyncTube:
 
     async def lanes(self, limit: int = 100, after: str | None = None) -> list[LaneInfo]:
         """Lanes that hold ready or taken tasks or have settings, by name, a page at a time."""
-        return await self._engine.execute(ops.ListLanes(self.name, calls.check_count(limit, "limit"), after))
+        start = None if after is None else calls.lane_name(after, "after")
+        return await self._engine.execute(ops.ListLanes(self.name, tube.check_count(limit, "limit"), start))
 
     # -- by hand -----------------------------------------------------------------------------------
 
@@ -504,7 +521,7 @@ class AsyncTube:
 
     async def add_retries(self, n: int) -> int:
         """Give tasks that ran out of attempts or time n attempts more; answers how many."""
-        return await self._engine.execute(ops.AddRetries(self.name, calls.check_count(n, "n")))
+        return await self._engine.execute(ops.AddRetries(self.name, tube.check_count(n, "n")))
 
     async def wait(self, id: TaskId, timeout: Seconds | None = None) -> AsyncTask:
         """Wait until a task is done or buried, whoever works on it. WaitTimeout if that takes too long."""
@@ -513,6 +530,8 @@ class AsyncTube:
         watcher = Watcher(ops.Watch(self.name, calls.check_id(id), until), None if wait is None else until)
         record = await self._engine.wait(watcher, calls.seconds(wait))
         if record is None:
+            if closed := self._queue._closed_meanwhile():
+                raise closed
             raise WaitTimeout(f"task {id!r} has not ended within {timeout} seconds; it is {watcher.last.state}")
         return AsyncTask(self, record)
 

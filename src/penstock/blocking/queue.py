@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
-from penstock import calls
+from penstock import calls, finishing
 from penstock.blocking.tube import Tube
 from penstock.engines import Engine, open_engine
-from penstock.engines.store import Transactor
+from penstock.engines.store import Callback, Transactor
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
+from penstock.model.errors import EngineUnavailable
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
@@ -61,6 +62,7 @@ class Queue:
         self._session = session
         self._kinds: dict[str, Kind] = {}
         self._makers: dict[str, Callable[[], TaskId]] = {}
+        self._callbacks: dict[str, Callback] = {}
         self._closed = False
 
     def _start(self) -> None:
@@ -93,7 +95,22 @@ class Queue:
                 self._engine.dismiss()
                 self._engine.execute(ops.EndSession(self._session))
         finally:
+            self._stop_listening()
             self._engine.close()
+
+    def _stop_listening(self) -> None:
+        """The callbacks that this queue has set, and no other's."""
+        for name, callback in self._callbacks.items():
+            if (found := self._engine.listen(name, None)) is not callback:
+                self._engine.listen(name, found)
+
+    def _closed_meanwhile(self) -> EngineUnavailable | None:
+        """Why a call that has waited got nothing, if that is because nobody serves it any more."""
+        if not self._closed and self._engine.usable:
+            return None
+        return EngineUnavailable(
+            f"{self._engine.name} was closed while this call waited; what it waited for is not done"
+        )
 
     # -- tubes -------------------------------------------------------------------------------------
 
@@ -294,6 +311,7 @@ class Queue:
         """
         with self._engine.transaction() as transactor:
             yield transactor
+        finishing.committed(transactor)
 
     def _run(self, op: ops.Op[R], transaction: object) -> R:
         if transaction is None:

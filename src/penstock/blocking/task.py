@@ -46,6 +46,7 @@ class Task(TaskView):
             self._ended = verb
             self._undo = None if transaction is None else (transaction, self._record)
         self._renew(record)
+        self._tube._finished(record, transaction)
         return self
 
     def _recall(self, transaction: object = None) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock import calls, payload
+from penstock import calls, finishing, payload
 from penstock.blocking.task import Task
 from penstock.calls import DelayArgument
 from penstock.engines.line import Producer, Taker, Watcher
+from penstock.engines.store import Transactor
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
     PenstockError,
     TaskFailed,
     TaskNotFound,
+    TubeFull,
     TubeNotFound,
     UsageError,
     WaitTimeout,
@@ -149,7 +151,8 @@ class Tube:
         calls.check_errors(errors)
         unknown = set(options) - set(calls.ENTRY_OPTIONS)
         if unknown:
-            raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}")
+            known = ", ".join(calls.ENTRY_OPTIONS)
+            raise UsageError(f"unknown options of put_many: {', '.join(sorted(unknown))}; there are {known}")
         if self._config.id == "function":
             items = [calls.with_id(item, self._make_id) for item in items]
         drafts = calls.drafts(self._config, self._kind, items, options)
@@ -168,8 +171,9 @@ class Tube:
             raise UsageError("a put inside a transaction cannot wait: leave timeout out")
         wait = duration.timeout(timeout)
         producer = Producer(op, calls.wait_until(self._engine.clock.now(), wait))
-        answer: list[Placed | PenstockError] = self._engine.wait(producer, calls.seconds(wait))
-        return answer
+        answers: list[Placed | PenstockError] = self._engine.wait(producer, calls.seconds(wait))
+        closed = self._queue._closed_meanwhile()
+        return [closed if closed and isinstance(answer, TubeFull) else answer for answer in answers]
 
     def _make_id(self) -> TaskId:
         maker = self._queue._makers.get(self.name)
@@ -262,7 +266,8 @@ class Tube:
         >>> jobs.ack(jobs.take().id).state
         <State.DONE: 'done'>
         """
-        return Task(self, self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None))
+        record = self._ack(ops.Lease(calls.check_id(id)), result, keep, transaction, update, None)
+        return self._ended(record, transaction)
 
     def _ack(
         self,
@@ -281,7 +286,7 @@ class Tube:
         if isinstance(answer, Gone):
             assert held is not None
             answer = rules.acked(held, answer.at, item.result)
-        return self._finished(answer)
+        return answer
 
     def ack_many(
         self,
@@ -313,10 +318,10 @@ class Tube:
                 results.append(view if view is not None and view._ended == "ack" else answer)
             elif view is None:
                 assert not isinstance(answer, Gone)
-                results.append(Task(self, self._finished(answer)))
+                results.append(self._ended(answer, transaction))
             else:
                 record = rules.acked(view._record, answer.at, None) if isinstance(answer, Gone) else answer
-                results.append(view._end("ack", self._finished(record), transaction))
+                results.append(view._end("ack", record, transaction))
         return calls.batch(results, errors, "ack_many")
 
     def _holds(self, record: Record, transaction: object) -> bool:
@@ -331,10 +336,18 @@ class Tube:
             return False
         return found.token == record.token
 
-    def _finished(self, record: Record) -> Record:
-        if self._config.hooks:
-            self._kind.on_finish(Task(self, record))
-        return record
+    def _ended(self, record: Record, transaction: object = None) -> Task:
+        self._finished(record, transaction)
+        return Task(self, record)
+
+    def _finished(self, record: Record, transaction: object) -> None:
+        """Tell the hook of the kind. When a connection of the caller's own commits, nobody knows."""
+        if not self._config.hooks or record.state not in (State.DONE, State.BURIED):
+            return
+        if transaction is None:
+            finishing.tell(self._kind, Task(self, record))
+        elif isinstance(transaction, Transactor):
+            finishing.tell_later(transaction, self._kind, Task(self, record))
 
     def release(
         self,
@@ -354,7 +367,7 @@ class Tube:
         >>> jobs.release(jobs.take().id, delay=60).state
         <State.DELAYED: 'delayed'>
         """
-        return Task(self, self._release(ops.Lease(calls.check_id(id)), delay, pri, ttl, data, refund, update))
+        return self._ended(self._release(ops.Lease(calls.check_id(id)), delay, pri, ttl, data, refund, update))
 
     def _release(
         self,
@@ -367,7 +380,7 @@ class Tube:
         update: Mapping[str, Any] | None,
     ) -> Record:
         op = calls.release(self._config, lease, self._session, delay, pri, ttl, data, refund, update)
-        return self._finished(self._engine.execute(op))
+        return self._engine.execute(op)
 
     def bury(
         self, id: TaskId, error: str | BaseException | None = None, update: Mapping[str, Any] | None = None
@@ -379,11 +392,10 @@ class Tube:
         >>> jobs.bury(jobs.put(1).id).state
         <State.BURIED: 'buried'>
         """
-        return Task(self, self._bury(ops.Lease(calls.check_id(id)), error, update))
+        return self._ended(self._bury(ops.Lease(calls.check_id(id)), error, update))
 
     def _bury(self, lease: ops.Lease, error: str | BaseException | None, update: Mapping[str, Any] | None) -> Record:
-        op = ops.Bury(self.name, lease, self._session, payload.error_text(error), update)
-        return self._finished(self._engine.execute(op))
+        return self._engine.execute(ops.Bury(self.name, lease, self._session, payload.error_text(error), update))
 
     def fail(
         self,
@@ -400,7 +412,7 @@ class Tube:
         >>> jobs.fail(jobs.take().id, "timeout").state
         <State.DELAYED: 'delayed'>
         """
-        return Task(self, self._fail(ops.Lease(calls.check_id(id)), error, delay, abort, None))
+        return self._ended(self._fail(ops.Lease(calls.check_id(id)), error, delay, abort, None))
 
     def _fail(
         self,
@@ -410,12 +422,12 @@ class Tube:
         abort: bool | str,
         view: TaskView | None,
     ) -> Record:
-        if delay is None and self._config.hooks:
+        wait = duration.delay(delay)
+        if wait is None and self._config.hooks:
             task = view or Task(self, self._engine.execute(ops.Peek(self.name, lease.id)))
-            delay = self._kind.retry_delay(task, task._record.failures + 1)
+            wait = calls.hook_delay(self.kind, self._kind.retry_delay(task, task._record.failures + 1))
         text, reason = payload.error_text(error), calls.abort_reason(abort)
-        op = ops.Fail(self.name, lease, self._session, text, duration.delay(delay), reason)
-        return self._finished(self._engine.execute(op))
+        return self._engine.execute(ops.Fail(self.name, lease, self._session, text, wait, reason))
 
     def touch(self, id: TaskId, seconds: Seconds) -> Task:
         """Give a task that much more time: its deadline and its life. 0 only checks that it is held here.
@@ -450,7 +462,7 @@ class Tube:
         >>> penstock.connect("memory:").create_tube("jobs").kick(10)
         0
         """
-        return self._engine.execute(ops.Kick(self.name, calls.check_count(n, "n", 0)))
+        return self._engine.execute(ops.Kick(self.name, tube.check_count(n, "n", 0)))
 
     def dig(
         self,
@@ -533,7 +545,7 @@ class Tube:
         ['a', 'b']
         """
         start = None if after is None else calls.check_id(after)
-        op = ops.ListTasks(self.name, calls.state(state), calls.check_count(limit, "limit"), start)
+        op = ops.ListTasks(self.name, calls.state(state), tube.check_count(limit, "limit"), start)
         return [Task(self, record) for record in self._engine.execute(op)]
 
     def statistics(self) -> Statistics:
@@ -550,6 +562,8 @@ class Tube:
     def on_task_change(self, callback: Callable[[Task, str], Any] | None = None) -> Callable[[Task, str], Any] | None:
         """Call `callback(task, event)` after every change made by this process; None stops. Answers the one before.
 
+        The awaiting twin calls it in its event loop, where it must not block but may be an `async def`.
+
         >>> import penstock
         >>> jobs = penstock.connect("memory:").create_tube("jobs")
         >>> jobs.on_task_change(lambda task, event: print(event))
@@ -559,11 +573,14 @@ class Tube:
         if callback is not None and not callable(callback):
             raise UsageError(f"on_task_change takes a function or None, got {callback!r}")
 
-        def announce(config: TubeConfig, record: Record, event: Event) -> None:
+        def announce(config: TubeConfig, record: Record, event: Event) -> Any:
             assert callback is not None
-            callback(Task(self, record), event.value)
+            return callback(Task(self, record), event.value)
 
         announce.callback = callback  # type: ignore[attr-defined]
+        self._queue._callbacks.pop(self.name, None)
+        if callback is not None:
+            self._queue._callbacks[self.name] = announce
         old = self._engine.listen(self.name, None if callback is None else announce)
         return getattr(old, "callback", None)
 
@@ -610,7 +627,8 @@ class Tube:
         >>> penstock.connect("memory:").create_tube("crawl").lanes()
         []
         """
-        return self._engine.execute(ops.ListLanes(self.name, calls.check_count(limit, "limit"), after))
+        start = None if after is None else calls.lane_name(after, "after")
+        return self._engine.execute(ops.ListLanes(self.name, tube.check_count(limit, "limit"), start))
 
     # -- by hand -----------------------------------------------------------------------------------
 
@@ -676,7 +694,7 @@ class Tube:
         >>> penstock.connect("memory:").create_tube("jobs").add_retries(2)
         0
         """
-        return self._engine.execute(ops.AddRetries(self.name, calls.check_count(n, "n")))
+        return self._engine.execute(ops.AddRetries(self.name, tube.check_count(n, "n")))
 
     def wait(self, id: TaskId, timeout: Seconds | None = None) -> Task:
         """Wait until a task is done or buried, whoever works on it. WaitTimeout if that takes too long.
@@ -691,6 +709,8 @@ class Tube:
         watcher = Watcher(ops.Watch(self.name, calls.check_id(id), until), None if wait is None else until)
         record = self._engine.wait(watcher, calls.seconds(wait))
         if record is None:
+            if closed := self._queue._closed_meanwhile():
+                raise closed
             raise WaitTimeout(f"task {id!r} has not ended within {timeout} seconds; it is {watcher.last.state}")
         return Task(self, record)
 

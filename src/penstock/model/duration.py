@@ -10,7 +10,7 @@ import math
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from penstock.model.errors import UsageError
+from penstock.model.errors import UsageError, shown
 
 SECOND = 1_000_000
 FOREVER = 100 * 365 * 24 * 3600 * SECOND
@@ -37,8 +37,8 @@ def micros(value: Seconds, name: str) -> int:
     if isinstance(value, timedelta):
         value = value / timedelta(seconds=1)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name} must be seconds (a number) or a timedelta, not {value!r}")
-    if math.isnan(value):
+        raise UsageError(f"{name} must be seconds (a number) or a timedelta, not {shown(value)}")
+    if value != value:
         raise UsageError(f"{name} must be a number of seconds, not NaN")
     if value >= FOREVER / SECOND:
         return FOREVER
@@ -53,7 +53,7 @@ def length(value: Seconds | None, name: str) -> int | None:
         return None
     result = micros(value, name)
     if result < 0:
-        raise UsageError(f"{name} must not be negative, got {value!r}")
+        raise UsageError(f"{name} must not be negative, got {shown(value)}")
     return result
 
 
@@ -76,7 +76,7 @@ def timeout(value: Seconds | None, name: str = "timeout") -> int | None:
 
 def moment(value: datetime, name: str) -> int:
     """An aware datetime as microseconds since 1970."""
-    if value.tzinfo is None:
+    if value.utcoffset() is None:
         raise UsageError(f"{name} must be an aware datetime, got the naive {value!r}: add a tzinfo")
     return (value - EPOCH) // timedelta(microseconds=1)
 

@@ -31,6 +31,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+MAX_SHOWN = 120
+
+
+def shown(value: object) -> str:
+    """A value as an error text has it: its repr, shortened when it is long.
+
+    >>> len(shown("x" * 1000)) <= MAX_SHOWN
+    True
+    """
+    if isinstance(value, int) and value.bit_length() > 400:
+        return f"a whole number of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 20]}.. {text[-1]}"
+
 
 class PenstockError(Exception):
     """The root. Catch this to catch everything Penstock raises on purpose."""

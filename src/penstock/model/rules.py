@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.model import retry as retries
 from penstock.model.duration import FOREVER, SECOND, after, resolve
 from penstock.model.errors import UsageError
 from penstock.model.state import Event, Reason, State
 from penstock.model.task import Change, Draft, Record, TaskId
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import MAX_COUNT, TubeConfig
 
 READY, TAKEN, DELAYED, BURIED, DONE = State
 WATCH_KEEP = 10 * SECOND
@@ -75,36 +75,36 @@ def put(config: TubeConfig, draft: Draft, now: int, seq: int, task_id: TaskId) -
         ttr = ttl
     repeats = draft.repeat is not None
     record = Record(
-        seq,
-        task_id,
-        DELAYED if delay else READY,
-        None,
-        draft.data,
-        config.pri if draft.pri is None else draft.pri,
-        config.lane_of(draft.lane),
-        draft.key,
-        draft.put_id,
-        0,
-        0,
-        max_attempts,
-        ttl,
-        ttr,
-        now,
-        ready_at,
-        None if repeats else after(ready_at, ttl),
-        None,
-        None,
-        None,
-        None,
-        None,
-        None,
-        draft.repeat,
-        draft.keep,
-        0,
-        None,
-        None,
-        None,
-        None,
+        seq=seq,
+        id=task_id,
+        state=DELAYED if delay else READY,
+        reason=None,
+        data=draft.data,
+        pri=config.pri if draft.pri is None else draft.pri,
+        lane=config.lane_of(draft.lane),
+        key=draft.key,
+        put_id=draft.put_id,
+        attempt=0,
+        failures=0,
+        max_attempts=max_attempts,
+        ttl=ttl,
+        ttr=ttr,
+        created_at=now,
+        ready_at=ready_at,
+        expires_at=None if repeats else after(ready_at, ttl),
+        taken_at=None,
+        deadline=None,
+        done_at=None,
+        purge_at=None,
+        session=None,
+        token=None,
+        repeat=draft.repeat,
+        keep=draft.keep,
+        cancel_asked=0,
+        watched_until=None,
+        result=None,
+        error=None,
+        errors=None,
     )
     return Change(Event.PUT, now, None, record)
 
@@ -113,8 +113,7 @@ def derived_ttl(config: TubeConfig, ttr: int | None, max_attempts: int | None) -
     """Long enough for every attempt to use all of its time and every retry all of its delay. [9]"""
     if ttr is None or max_attempts is None:
         raise UsageError("ttl='derived' needs ttr and max_attempts: it is computed from them")
-    delays = sum(retries.base_delay(config.retry, i) for i in range(1, max_attempts))
-    return min(FOREVER, ttr * max_attempts + delays)
+    return min(FOREVER, ttr * max_attempts + retries.total_delay(config.retry, max_attempts - 1))
 
 
 def replaced(config: TubeConfig, old: Record, draft: Draft, now: int) -> Change:
@@ -138,38 +137,30 @@ def take(record: Record, now: int, session: int, token: int, ttr: int | None) ->
 
 def ack(config: TubeConfig, record: Record, now: int, result: str | None, keep: int | None) -> list[Change]:
     """The work is done. A repeating task waits for its next turn. [7, 17]"""
-    free = _unleased(record)
+    free = _unleased(record)._replace(result=result, cancel_asked=0)
     if record.repeat is not None:
-        again = free._replace(
-            state=DELAYED, ready_at=after(now, record.repeat), attempt=0, failures=0, cancel_asked=0, result=result
-        )
+        again = free._replace(state=DELAYED, ready_at=after(now, record.repeat), attempt=0, failures=0)
         return [Change(Event.ACK, now, record, again)]
     for choice in (record.keep, config.keep):
         keep = choice if keep is None else keep
-    done = _done(free._replace(result=result), now, Reason.SUCCESS, keep or 0)
+    done = _done(free, now, Reason.SUCCESS, keep or 0)
     return [Change(Event.ACK, now, record, done)]
 
 
 def acked(record: Record, at: int, result: str | None) -> Record:
-    """A task that was acked and is gone, as its holder sees it."""
-    # Fields 17 to 22 are taken_at, deadline, done_at, purge_at, session and token; 27 is the result.
-    return Record._make(
-        (
-            *record[:2],
-            DONE,
-            Reason.SUCCESS,
-            *record[4:17],
-            None,
-            None,
-            at,
-            at,
-            None,
-            None,
-            *record[23:27],
-            result,
-            *record[28:],
-        )
-    )
+    """A task that was acked and is gone, as its holder sees it: what ack() answers, made in one go."""
+    values: list[Any] = list(record)
+    values[_STATE], values[_REASON], values[_RESULT] = DONE, Reason.SUCCESS, result
+    values[_TAKEN_AT] = values[_DEADLINE] = values[_SESSION] = values[_TOKEN] = None
+    values[_DONE_AT] = values[_PURGE_AT] = at
+    values[_CANCEL_ASKED] = 0
+    return Record._make(values)
+
+
+_STATE, _REASON, _RESULT, _TAKEN_AT, _DEADLINE, _SESSION, _TOKEN, _DONE_AT, _PURGE_AT, _CANCEL_ASKED = map(
+    Record._fields.index,
+    ["state", "reason", "result", "taken_at", "deadline", "session", "token", "done_at", "purge_at", "cancel_asked"],
+)
 
 
 def release(
@@ -198,7 +189,7 @@ def release(
 def bury(config: TubeConfig, record: Record, now: int, error: str | None = None) -> list[Change]:
     """Set aside because somebody asked for it. [7]"""
     buried = _with_error(_unleased(record), error)._replace(state=BURIED, reason=Reason.ASKED)
-    return _judged(config, [Change(Event.BURY, now, record, buried)], now)
+    return _judged(config, [Change(Event.BURY, now, record, buried, error)], now)
 
 
 def fail(
@@ -221,7 +212,7 @@ def fail(
     else:
         wait = retries.jittered_delay(config.retry, failed.failures) if delay is None else delay
         failed = _waiting(failed, now, wait, moves_ttl=False)
-    return _judged(config, [Change(Event.FAIL, now, record, failed)], now)
+    return _judged(config, [Change(Event.FAIL, now, record, failed, error)], now)
 
 
 def lose(config: TubeConfig, record: Record, at: int, event: Event) -> list[Change]:
@@ -246,12 +237,12 @@ def settle(config: TubeConfig, record: Record, what: Due) -> list[Change]:
 
 
 def touch(record: Record, now: int, by: int) -> list[Change]:
-    """More time for the holder, or a longer life for a task that waits. [10]"""
+    """More time for the holder, or a longer life for a task that waits; nothing where there is no end to move. [10]"""
     if by == 0 or record.state not in (TAKEN, READY):
         return []
     deadline = after(record.deadline, by) if record.state == TAKEN else record.deadline
     touched = record._replace(deadline=deadline, expires_at=after(record.expires_at, by))
-    return [Change(Event.TOUCH, now, record, touched)]
+    return [] if touched == record else [Change(Event.TOUCH, now, record, touched)]
 
 
 def revive(record: Record, now: int, delay: int = 0, ttl: int | None = None) -> Change:
@@ -266,16 +257,14 @@ def revive(record: Record, now: int, delay: int = 0, ttl: int | None = None) -> 
 
 def restart(record: Record, now: int, delay: int = 0) -> Change:
     """From the beginning: no attempts used, a new life span. [17]"""
-    fresh = _waiting(_undone(record), now, delay)._replace(
-        attempt=0, failures=0, expires_at=_life(record, now + delay), cancel_asked=0
-    )
+    fresh = _waiting(_undone(record), now, delay)._replace(attempt=0, failures=0, expires_at=_life(record, now + delay))
     return Change(Event.KICK, now, record, fresh)
 
 
 def add_retries(record: Record, now: int, number: int) -> Change:
     """That many attempts more, from now. [17]"""
     fresh = _waiting(_undone(record), now, 0)._replace(
-        max_attempts=record.attempt + number, expires_at=_life(record, now)
+        max_attempts=min(MAX_COUNT, record.attempt + number), expires_at=_life(record, now)
     )
     return Change(Event.KICK, now, record, fresh)
 
@@ -295,13 +284,15 @@ def switch(config: TubeConfig, record: Record, now: int, state: State, delay: in
     """Move a task that nobody holds to a state by hand. [17]"""
     if state == DONE:
         return [cancel(config, record, now)] if record.state != DONE else []
-    if state == BURIED:
-        return bury(config, _undone(record), now) if record.state != BURIED else []
     if record.state == state:
         return []
-    moved = _waiting(_undone(record), now, delay if state == DELAYED else 0)._replace(state=state)
+    alive = _undone(record)
+    delay = delay if state == DELAYED else 0
     if _passed(record.expires_at, now):
-        moved = moved._replace(expires_at=_life(record, now))
+        alive = alive._replace(expires_at=_life(record, now))
+    if state == BURIED:
+        return bury(config, alive, now)
+    moved = _waiting(alive, now, delay)._replace(state=state)
     event = Event.RELEASE if record.state == READY else Event.KICK
     return [Change(event, now, record, moved)]
 
@@ -311,7 +302,7 @@ def _unleased(record: Record) -> Record:
 
 
 def _undone(record: Record) -> Record:
-    return record._replace(reason=None, done_at=None, purge_at=None)
+    return record._replace(reason=None, done_at=None, purge_at=None, cancel_asked=0)
 
 
 def _waiting(record: Record, now: int, delay: int, moves_ttl: bool = True) -> Record:

@@ -88,6 +88,8 @@ class Change(NamedTuple):
     at: int
     before: Record | None
     after: Record
+    error: str | None = None
+    """What the caller said went wrong with this very step."""
 
 
 class HistoryRow(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from penstock.model import duration, retry
 from penstock.model.duration import FOREVER
-from penstock.model.errors import UsageError
+from penstock.model.errors import UsageError, shown
 from penstock.model.lane import LaneLimits
 from penstock.model.retry import Retry
 
@@ -17,6 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 MAX_PAYLOAD = 1 << 20
 MAX_TEXT = 255
 PRI_RANGE = range(-(1 << 63), 1 << 63)
+MAX_COUNT = (1 << 63) - 1
 
 
 class Features(NamedTuple):
@@ -55,11 +56,19 @@ class Kind:
         """Raise UsageError to refuse what is about to be put."""
 
     def retry_delay(self, task: Any, failure: int) -> float | None:
-        """Seconds before the next attempt; None leaves it to the tube's retry policy."""
+        """Seconds before the next attempt; None leaves it to the tube's retry policy.
+
+        What is no time to wait is a UsageError of fail(), which then changes nothing.
+        """
         return None
 
     def on_finish(self, task: Any) -> None:
-        """Called after this process finished a task."""
+        """Called after this process gave up a task that it held, or buried one, and that left it DONE or BURIED.
+
+        Always after the commit; inside q.transaction() that is when the transaction ends well. A task acked with
+        transaction= a connection of the caller's own is not told: nobody knows when that commits. What this
+        raises is logged and changes nothing.
+        """
 
 
 HOOKS = ("check_put", "retry_delay", "on_finish")
@@ -137,7 +146,7 @@ class TubeConfig:
     def shown(self) -> dict[str, Any]:
         """The options as a caller writes them: durations in seconds."""
         values = {name: getattr(self, name) for name in OPTIONS}
-        for name in ("ttl", "ttr", "keep", "keep_failed"):
+        for name in DURATIONS:
             if isinstance(values[name], int):
                 values[name] = duration.seconds(values[name])
         return {**values, "temporary": self.temporary, "paused": self.paused}
@@ -164,14 +173,26 @@ class TubeConfig:
 
     def differences(self, kind: str, temporary: bool, options: Mapping[str, Any]) -> list[str]:
         """What a second create_tube asked for and this tube is not."""
-        asked = {**parse_options(options, self.features), "kind": kind, "temporary": temporary}
+        if kind != self.kind:
+            return [f"kind: it has {self.kind!r}, asked for {kind!r}"]
+        asked = {**parse_options(options, self.features), "temporary": temporary}
         return [
-            f"{name}: it has {getattr(self, name)!r}, asked for {value!r}"
+            f"{name}: it has {_written(name, getattr(self, name))}, asked for {_written(name, value)}"
             for name, value in asked.items()
             if getattr(self, name) != value
         ]
 
 
+def _written(name: str, value: Any) -> str:
+    """An option as a caller writes it."""
+    if name in ("keep", "keep_failed") and value in (0, FOREVER):
+        value = value == FOREVER
+    elif name in DURATIONS and isinstance(value, int):
+        value = duration.seconds(value)
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+DURATIONS = ("ttl", "ttr", "keep", "keep_failed")
 FIXED = ("kind", "temporary", "payload", "id")
 
 
@@ -216,31 +237,34 @@ def check_text(value: object, what: str) -> str | None:
     """Keys and lanes: any text up to 255 bytes without NUL; numbers become text, "" is None."""
     if value is None or value == "":
         return None
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 3 * MAX_TEXT:
         value = str(value)
     if not isinstance(value, str):
-        raise UsageError(f"{what} must be text, got {value!r}")
+        raise UsageError(f"{what} must be text, got {shown(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise UsageError(f"{what} must be text without lone surrogates, got {value!r}") from None
+        raise UsageError(f"{what} must be text without lone surrogates, got {shown(value)}") from None
     if size > MAX_TEXT or "\0" in value:
-        raise UsageError(f"{what} must have at most {MAX_TEXT} bytes and no NUL, got {size} bytes: {value!r}")
+        raise UsageError(f"{what} must have at most {MAX_TEXT} bytes and no NUL, got {size} bytes: {shown(value)}")
     return value
 
 
 def _pri(value: object, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value not in PRI_RANGE:
-        raise UsageError(f"{name} must be a signed 64-bit integer, got {value!r}")
+        raise UsageError(f"{name} must be a signed 64-bit integer, got {shown(value)}")
+    return value
+
+
+def check_count(value: object, name: str, least: int = 1, none: str = "") -> int:
+    """A whole number that every store can hold."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
+        raise UsageError(f"{name} must be a whole number from {least} to 2**63-1{none}, got {shown(value)}")
     return value
 
 
 def _count(value: object, name: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name} must be a whole number of at least 1, or None, got {value!r}")
-    return value
+    return None if value is None else check_count(value, name, none=", or None")
 
 
 def _capacity(value: object, name: str) -> int | None:
@@ -251,14 +275,14 @@ def _rate(value: object, name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 1e-6 <= value <= 1e6:
-        raise UsageError(f"{name} must be tasks a second between 0.000001 and 1000000, or None, got {value!r}")
+        raise UsageError(f"{name} must be tasks a second between 0.000001 and 1000000, or None, got {shown(value)}")
     return float(value)
 
 
 def _burst(value: object, name: str) -> int:
     burst = _count(value, name)
     if burst is None or burst > 1_000_000:
-        raise UsageError(f"{name} must be a whole number from 1 to 1000000, got {value!r}")
+        raise UsageError(f"{name} must be a whole number from 1 to 1000000, got {shown(value)}")
     return burst
 
 
@@ -285,7 +309,7 @@ def parse_keep(value: Any, name: str) -> int:
 def _choice(*allowed: str) -> Callable[[Any, str], Any]:
     def parse(value: Any, name: str) -> Any:
         if value not in allowed:
-            raise UsageError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+            raise UsageError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}")
         return value
 
     return parse
@@ -328,6 +352,14 @@ LANE_OPTIONS: dict[str, Callable[[Any, str], Any]] = {
 }
 
 
+def lacks(option: str, feature: str, what: str) -> UsageError:
+    """The error of an option whose feature something does not have."""
+    having = ", ".join(kind.name for kind in KINDS.values() if getattr(kind.features, feature))
+    return UsageError(
+        f"option {option!r} needs the feature {feature!r}, which {what} lacks; kinds that have it: {having}"
+    )
+
+
 def parse_options(options: Mapping[str, Any], features: Features) -> dict[str, Any]:
     """Check options by name, value and feature."""
     parsed = {}
@@ -336,7 +368,7 @@ def parse_options(options: Mapping[str, Any], features: Features) -> dict[str, A
             raise UsageError(f"unknown tube option {name!r}; there are {', '.join(OPTIONS)}")
         need = "lanes" if name.startswith("lane_") else _NEEDS.get(name)
         if need and value is not None and not getattr(features, need):
-            raise UsageError(f"option {name!r} needs the feature {need!r}, which this kind of tube does not have")
+            raise lacks(name, need, "this kind of tube")
         parsed[name] = OPTIONS[name](value, name)
     return parsed
 

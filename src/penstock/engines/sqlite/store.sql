@@ -30,9 +30,6 @@ SELECT number, name, config FROM penstock_tubes;
 -- name: insert_tube
 INSERT INTO penstock_tubes (name, config) VALUES (?, ?) RETURNING number;
 
--- name: insert_tube_number
-INSERT INTO penstock_tubes (number, name, config) VALUES (?, ?, ?);
-
 -- name: update_tube
 UPDATE penstock_tubes SET config = ? WHERE number = ?;
 
@@ -70,10 +67,6 @@ INSERT INTO penstock_sessions (uuid, name, ttl, direct, expires_at, attached) VA
 ON CONFLICT (uuid) DO UPDATE SET name = excluded.name, ttl = excluded.ttl, expires_at = excluded.expires_at,
     attached = excluded.attached
 RETURNING number;
-
--- name: insert_session
-INSERT INTO penstock_sessions (number, uuid, name, ttl, direct, expires_at, attached) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (uuid) DO UPDATE SET expires_at = excluded.expires_at, attached = excluded.attached, ttl = excluded.ttl;
 
 -- name: delete_session
 DELETE FROM penstock_sessions WHERE number = ?;

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from penstock.engines.sqlite.adopted import AdoptedTube
 from penstock.engines.sqlite.adoption import adoption
-from penstock.engines.sqlite.database import Database
+from penstock.engines.sqlite.database import Database, Row
 from penstock.engines.sqlite.head import Head
 from penstock.engines.sqlite.statements import named, render
 from penstock.engines.sqlite.tube import SqliteTube
@@ -370,7 +370,14 @@ class SqliteTransaction(Transaction):
             rows = self.main.rows(SQL["events"], (after, limit))
         else:
             rows = self.main.rows(SQL["events_of_tube"], (after, tube, limit))
-        return [HistoryRow(*row) for row in rows]
+        composite = {name for name, tube in self._tubes.items() if len((tube.config.adopted or {}).get("key", ())) > 1}
+        return [self._event(row, row[2] in composite) for row in rows]
+
+    @staticmethod
+    def _event(row: Row, composite: bool) -> HistoryRow:
+        """An event; the id of a composite key was stored as a JSON array."""
+        event = HistoryRow(*row)
+        return event._replace(task_id=tuple(json.loads(str(event.task_id)))) if composite else event
 
     def forget_history(self, upto: int) -> int:
         self.main.execute(SQL["forget_events"], (upto,))

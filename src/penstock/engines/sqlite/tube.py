@@ -12,7 +12,6 @@ from penstock.engines.sqlite.lanes import Lanes
 from penstock.engines.sqlite.statements import NO_KEYS, Keys, named, render
 from penstock.engines.transaction import TubeStore
 from penstock.model import rules
-from penstock.model.errors import TaskNotFound
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.state import State
 from penstock.model.stats import Counters
@@ -233,9 +232,7 @@ class SqliteTube(TubeStore):
         start = 0
         if after is not None:
             found = self.database.value(self.sql["seq_of"], (self.key_of(after),))
-            if found is None and (self._own_id or not isinstance(after, int)):
-                raise TaskNotFound(f"there is no task {after!r} to list from")
-            start = after if found is None else found  # type: ignore[assignment]
+            start = found if found is not None else max(0, after) if isinstance(after, int) else 0  # row 0 is no task
         if state is None:
             return self.records(self.database.rows(self.sql["page"], (start, limit)))
         return self.records(self.database.rows(self.sql["page_of_state"], (start, state, limit)))

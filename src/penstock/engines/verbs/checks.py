@@ -11,13 +11,11 @@ from penstock.model.errors import LeaseLost, NotOwner, NotTaken, TaskNotFound, U
 from penstock.model.session import Session
 from penstock.model.state import State
 from penstock.model.task import Record, TaskId
-from penstock.model.tube import TubeConfig
+from penstock.model.tube import TubeConfig, lacks
 
 
 def missing(config: TubeConfig, option: str, feature: str) -> UsageError:
-    return UsageError(
-        f"option {option!r} needs the feature {feature!r}, which tube {config.name!r} of kind {config.kind!r} lacks"
-    )
+    return lacks(option, feature, f"tube {config.name!r} of kind {config.kind!r}")
 
 
 def check_delay(config: TubeConfig, delay: Delay | None) -> None:

@@ -6,7 +6,7 @@ from penstock.engines.transaction import Transaction, TubeStore
 from penstock.engines.verbs.checks import check_delay, check_ttl, existing, with_update
 from penstock.model import ops, rules
 from penstock.model.duration import resolve
-from penstock.model.errors import DuplicateKey, NotTaken, UsageError, WrongState
+from penstock.model.errors import DuplicateKey, NotTaken, TaskNotFound, UsageError, WrongState
 from penstock.model.state import LIVE, State
 from penstock.model.task import Record
 
@@ -139,4 +139,8 @@ def add_retries(tx: Transaction, op: ops.AddRetries, now: int) -> int:
 def list_tasks(tx: Transaction, op: ops.ListTasks, now: int) -> list[Record]:
     tube = tx.tube(op.tube)
     tube.settle(now)
+    config = tube.config
+    counted = config.id in ("auto", "time64") and config.adopted is None and isinstance(op.after, int)
+    if op.after is not None and not counted and tube.find(op.after) is None:
+        raise TaskNotFound(f"there is no task {op.after!r} to list from")
     return tube.page(op.state, op.limit, op.after)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from penstock.engines.transaction import Transaction
 from penstock.model import ops, rules
 from penstock.model.duration import FOREVER
@@ -51,19 +49,15 @@ def end_session(tx: Transaction, op: ops.EndSession, now: int) -> int:
     if holder.attached > 1:
         tx.save_holder(holder.session, holder.expires_at, holder.attached - 1)
         return 0
-    return close_session(tx, holder.number, now, lambda: tx.forget_holder(holder))
-
-
-def close_session(tx: Transaction, number: int, now: int, forget: Callable[[], None]) -> int:
-    """close() gives tasks back as release does: attempts that ran out do not bury them. [rule 7]"""
+    # close() gives tasks back as release does: attempts that ran out do not bury them. [rule 7]
     given_back = 0
     for name in tx.tube_names():
         tube = tx.tube(name)
-        for record in sorted(tube.taken(number), key=lambda record: record.seq):
+        for record in sorted(tube.taken(holder.number), key=lambda record: record.seq):
             if (held := tube.settled(record, now)) and held.state == State.TAKEN:
                 tube.give_back(rules.release(tube.config, held, now))
                 given_back += 1
-    forget()
+    tx.forget_holder(holder)
     return given_back
 
 

@@ -50,7 +50,9 @@ def pause_tube(tx: Transaction, op: ops.PauseTube, now: int) -> TubeConfig:
 
 
 def truncate_tube(tx: Transaction, op: ops.TruncateTube, now: int) -> int:
-    number = tx.tube(op.tube).truncate()
+    tube = tx.tube(op.tube)
+    tube.settle(now)
+    number = tube.truncate()
     tx.touched.add(op.tube)
     return number
 
@@ -60,9 +62,10 @@ def drop_tube(tx: Transaction, op: ops.DropTube, now: int) -> None:
     tube.settle(now)
     held, waiting = tube.counters.rows(State.TAKEN), tx.waiting(op.tube)
     if (held or waiting) and not op.force:
+        tasks = "1 task is" if held == 1 else f"{held} tasks are"
+        takers = "1 taker waits" if waiting == 1 else f"{waiting} takers wait"
         raise TubeBusy(
-            f"tube {op.tube!r} cannot be dropped: {held} tasks are taken and {waiting} takers wait; "
-            "finish them or pass force=True"
+            f"tube {op.tube!r} cannot be dropped: {tasks} taken and {takers}; finish them or pass force=True"
         )
     tx.drop_tube(op.tube)
     tx.touched.add(op.tube)
