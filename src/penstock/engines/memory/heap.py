@@ -22,7 +22,10 @@ class Heap(list[E]):
         self._grow()
 
     def __copy__(self) -> Heap[E]:
-        return Heap(self)
+        twin: Heap[E] = Heap()
+        twin.extend(self)
+        twin._grow()
+        return twin
 
     def _grow(self) -> None:
         self._limit = 2 * len(self) + ROOM
