@@ -3,6 +3,8 @@
 from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
 from penstock.blocking import Lane, Queue, Task, Tube, connect
 from penstock.calls import Entry
+from penstock.engines.bridge import AsyncTransactor as AsyncTransaction
+from penstock.engines.store import Transactor as Transaction
 from penstock.history import HistoryEvent
 from penstock.model.errors import (
     AccessDenied,
@@ -39,6 +41,7 @@ __all__ = [
     "AsyncLane",
     "AsyncQueue",
     "AsyncTask",
+    "AsyncTransaction",
     "AsyncTube",
     "BatchError",
     "DuplicateKey",
@@ -67,6 +70,7 @@ __all__ = [
     "Task",
     "TaskFailed",
     "TaskNotFound",
+    "Transaction",
     "Tube",
     "TubeBusy",
     "TubeExists",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock
-from penstock import BatchError, DuplicateKey, State, TubeFull, UsageError
+from penstock import BatchError, DuplicateKey, EngineUnavailable, State, TubeFull, UsageError
 from penstock.testing import waiting
 
 
@@ -272,3 +272,26 @@ def test_a_waiting_put_whose_tube_is_dropped_is_told(q, full, waiter):
     full.drop()
     with pytest.raises(penstock.TubeNotFound):
         put.result()
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_producer_that_waits_on_a_queue_that_is_closed_is_told_so(bench, full, waiter, timeout):
+    other = bench.connect()
+    tube = other.tube("jobs")
+    put = waiter(other, lambda: tube.put("c", timeout=timeout))
+    other.close()
+    with pytest.raises(EngineUnavailable, match="was closed while this call waited") as error:
+        put.result()
+    assert error.value.outcome == "not_done"
+    assert total(full) == 2
+
+
+def test_producers_of_a_closed_queue_know_what_was_stored(bench, full, waiter):
+    full.delete(1)
+    other = bench.connect()
+    tube = other.tube("jobs")
+    put = waiter(other, lambda: tube.put_many(["c", "d"], timeout=None, errors="return"))
+    other.close()
+    stored, refused = put.result()
+    assert stored.data == "c"
+    assert isinstance(refused, EngineUnavailable)

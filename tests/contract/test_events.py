@@ -243,3 +243,21 @@ def test_a_callback_that_was_there_is_gone_with_its_tube(q):
 def test_every_event_has_a_name_that_the_contract_knows():
     names = "put replace take ack touch bury fail delete release kick cancel ttr ttl delay"
     assert sorted(event.value for event in Event) == sorted(names.split())
+
+
+def test_the_callback_of_a_closed_queue_is_not_called_any_more(bench, jobs):
+    other = bench.connect()
+    seen = record(other.tube("jobs"))
+    jobs.put("x")
+    other.close()
+    jobs.put("y")
+    assert [event for _, event, _ in seen] == ["put"]
+
+
+def test_closing_a_queue_leaves_the_callbacks_of_others(bench, jobs):
+    other = bench.connect()
+    theirs = record(other.tube("jobs"))
+    mine = record(jobs)
+    other.close()
+    jobs.put("x")
+    assert ([event for _, event, _ in mine], theirs) == (["put"], [])

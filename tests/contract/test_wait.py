@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock import State, TaskFailed, TaskNotFound, WaitTimeout
+from penstock import EngineUnavailable, State, TaskFailed, TaskNotFound, WaitTimeout
 from penstock.testing import lose
 
 
@@ -191,3 +191,27 @@ def test_waiting_for_one_task_is_not_ended_by_another(jobs, q, waiter):
     assert wait.running
     jobs.take().ack(result=2)
     assert wait.result().id == 2
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_call_that_waits_on_a_queue_that_is_closed_is_told_so(bench, jobs, waiter, timeout):
+    jobs.put("x")
+    other = bench.connect()
+    tube = other.tube("jobs")
+    wait = waiter(other, lambda: tube.wait(1, timeout=timeout))
+    other.close()
+    with pytest.raises(EngineUnavailable, match="was closed while this call waited") as error:
+        wait.result()
+    assert error.value.outcome == "not_done"
+    assert jobs.take().ack().state == State.DONE
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_a_result_is_not_waited_for_on_a_queue_that_is_closed(bench, jobs, waiter, timeout):
+    jobs.put("x")
+    other = bench.connect()
+    tube = other.tube("jobs")
+    wait = waiter(other, lambda: tube.result(1, timeout=timeout))
+    other.close()
+    with pytest.raises(EngineUnavailable, match="was closed"):
+        wait.result()

@@ -107,7 +107,15 @@ def test_what_is_fixed_cannot_be_altered():
 def test_differences_are_listed():
     assert tube(ttl=5).differences("standard", False, {"ttl": 5}) == []
     (difference,) = tube(ttl=5).differences("standard", False, {"ttl": 6})
-    assert "ttl" in difference
+    assert difference == "ttl: it has 5.0, asked for 6.0"
+    assert tube(keep=True).differences("standard", True, {"keep": False}) == [
+        "keep: it has True, asked for False",
+        "temporary: it has False, asked for True",
+    ]
+
+
+def test_another_kind_is_the_difference_whatever_its_options():
+    assert tube("fifo").differences("standard", False, {"ttl": 5}) == ["kind: it has 'fifo', asked for 'standard'"]
 
 
 def test_options_are_shown_as_they_were_written():

@@ -64,6 +64,14 @@ def test_an_id_that_does_not_fit_the_key_is_refused(shop, lines, wrong):
     assert shop.letters("lines") == {}
 
 
+def test_history_of_composite_keys_has_the_same_tuples(shop, lines):
+    lines.alter(history=True)
+    lines.put({"shop": "it's", "number": 2, "item": "tea"})
+    lines.take().ack()
+    assert [row.task_id for row in shop.q.history()] == [("it's", 2)] * 3
+    assert [row.task_id for row in shop.q.history(tube="lines", limit=1)] == [("it's", 2)]
+
+
 def test_a_composite_key_orders_by_its_parts_after_the_priority(shop, lines):
     for name, number, pri in (("b", 1, 0), ("a", 10, 0), ("a", 9, 0), ("a", 1, 1), ("z", 1, -1)):
         lines.put({}, id=(name, number), pri=pri)

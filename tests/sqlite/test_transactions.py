@@ -71,6 +71,26 @@ def test_a_put_is_there_after_the_commit_of_the_caller(path, jobs, own):
     assert jobs.take().data == "ship"
 
 
+def test_a_kind_is_not_told_what_a_connection_of_the_caller_ended(q, own):
+    class Told(penstock.Kind):
+        ended: list[Any] = []
+
+        def on_finish(self, task):
+            self.ended.append(task.id)
+
+    q.register_kind("told", Told)
+    tube = q.create_tube("told", "told")
+    tube.put_many(["a", "b", "c"])
+    first, second, third = tube.take_many(3)
+    begin(own)
+    first.ack(transaction=own)
+    tube.ack_many([second], transaction=own)
+    own.execute("COMMIT")
+    assert Told.ended == []
+    third.ack()
+    assert Told.ended == [3]
+
+
 def test_a_put_is_gone_after_the_rollback_of_the_caller(jobs, own):
     jobs.put("before")
     begin(own)

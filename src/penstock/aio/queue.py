@@ -10,7 +10,6 @@ from typing import Any, Literal, TypeVar
 from penstock import calls, finishing
 from penstock.aio.tube import AsyncTube
 from penstock.engines.bridge import AsyncEngine, AsyncTransactor, open_async_engine
-from penstock.engines.store import Callback
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
@@ -50,7 +49,7 @@ class AsyncQueue:
         self._session = session
         self._kinds: dict[str, Kind] = {}
         self._makers: dict[str, Callable[[], TaskId]] = {}
-        self._callbacks: dict[str, Callback] = {}
+        self._listening: set[str] = set()
         self._closed = False
 
     async def _start(self) -> None:
@@ -79,14 +78,9 @@ class AsyncQueue:
                 await self._engine.dismiss()
                 await self._engine.execute(ops.EndSession(self._session))
         finally:
-            self._stop_listening()
+            for name in self._listening:
+                self._engine.listen(name, None)
             await self._engine.close()
-
-    def _stop_listening(self) -> None:
-        """The callbacks that this queue has set, and no other's."""
-        for name, callback in self._callbacks.items():
-            if (found := self._engine.listen(name, None)) is not callback:
-                self._engine.listen(name, found)
 
     def _closed_meanwhile(self) -> EngineUnavailable | None:
         """Why a call that has waited got nothing, if that is because nobody serves it any more."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock import calls, finishing, payload
 from penstock.aio.task import AsyncTask
 from penstock.calls import DelayArgument
 from penstock.engines.bridge import AsyncTransactor
 from penstock.engines.line import Producer, Taker, Watcher
+from penstock.engines.store import Callback
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
@@ -125,6 +126,28 @@ class AsyncTube:
             raise placed
         return AsyncTask(self, placed.record, placed.outcome)
 
+    @overload
+    async def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+        errors: Literal["raise"] = "raise",
+        **options: Any,
+    ) -> list[AsyncTask]: ...
+
+    @overload
+    async def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+        errors: Literal["return"],
+        **options: Any,
+    ) -> list[AsyncTask | PenstockError]: ...
+
     async def put_many(
         self,
         items: Iterable[Any],
@@ -133,7 +156,7 @@ class AsyncTube:
         transaction: object = None,
         errors: Errors = "raise",
         **options: Any,
-    ) -> list[AsyncTask]:
+    ) -> list[AsyncTask] | list[AsyncTask | PenstockError]:
         """Store many tasks in one transaction, in order. Items are data, or Entry(data, pri=.., lane=..).
 
         Good items are stored even when others are refused; BatchError then has a task or an error for each.
@@ -259,6 +282,26 @@ class AsyncTube:
             answer = rules.acked(held, answer.at, item.result)
         return answer
 
+    @overload
+    async def ack_many(
+        self,
+        tasks: Sequence[AsyncTask | TaskId],
+        *,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        errors: Literal["raise"] = "raise",
+    ) -> list[AsyncTask]: ...
+
+    @overload
+    async def ack_many(
+        self,
+        tasks: Sequence[AsyncTask | TaskId],
+        *,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        errors: Literal["return"],
+    ) -> list[AsyncTask | PenstockError]: ...
+
     async def ack_many(
         self,
         tasks: Sequence[AsyncTask | TaskId],
@@ -266,7 +309,7 @@ class AsyncTube:
         keep: bool | Seconds | None = None,
         transaction: object = None,
         errors: Errors = "raise",
-    ) -> list[AsyncTask]:
+    ) -> list[AsyncTask] | list[AsyncTask | PenstockError]:
         """Finish many tasks in one transaction: AsyncTask objects, or ids this session holds."""
         calls.check_errors(errors)
         views = [task if isinstance(task, AsyncTask) else None for task in tasks]
@@ -430,7 +473,7 @@ class AsyncTube:
     async def drop(self, force: bool = False) -> None:
         """Remove the tube. TubeBusy while tasks are taken or takers wait, unless forced."""
         await self._engine.execute(ops.DropTube(self.name, force))
-        self._engine.listen(self.name, None)
+        self._listen(None)
 
     async def tasks(
         self, state: State | str | None = None, limit: int = 100, after: TaskId | None = None
@@ -458,12 +501,17 @@ class AsyncTube:
             assert callback is not None
             return callback(AsyncTask(self, record), event.value)
 
-        announce.callback = callback  # type: ignore[attr-defined]
-        self._queue._callbacks.pop(self.name, None)
-        if callback is not None:
-            self._queue._callbacks[self.name] = announce
-        old = self._engine.listen(self.name, None if callback is None else announce)
-        return getattr(old, "callback", None)
+        announce.callback, announce.queue = callback, self._queue  # type: ignore[attr-defined]
+        return getattr(self._listen(None if callback is None else announce), "callback", None)
+
+    def _listen(self, announce: Callback | None) -> Callback | None:
+        """Set the listener of the tube; each queue knows where the listener is its own."""
+        old = self._engine.listen(self.name, announce)
+        if old is not None:
+            old.queue._listening.discard(self.name)  # type: ignore[attr-defined]
+        if announce is not None:
+            self._queue._listening.add(self.name)
+        return old
 
     async def pause(self) -> None:
         """Stop grants; everything else goes on."""

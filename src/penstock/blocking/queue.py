@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from penstock import calls, finishing
 from penstock.blocking.tube import Tube
 from penstock.engines import Engine, open_engine
-from penstock.engines.store import Callback, Transactor
+from penstock.engines.store import Transactor
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
@@ -62,7 +62,7 @@ class Queue:
         self._session = session
         self._kinds: dict[str, Kind] = {}
         self._makers: dict[str, Callable[[], TaskId]] = {}
-        self._callbacks: dict[str, Callback] = {}
+        self._listening: set[str] = set()
         self._closed = False
 
     def _start(self) -> None:
@@ -95,14 +95,9 @@ class Queue:
                 self._engine.dismiss()
                 self._engine.execute(ops.EndSession(self._session))
         finally:
-            self._stop_listening()
+            for name in self._listening:
+                self._engine.listen(name, None)
             self._engine.close()
-
-    def _stop_listening(self) -> None:
-        """The callbacks that this queue has set, and no other's."""
-        for name, callback in self._callbacks.items():
-            if (found := self._engine.listen(name, None)) is not callback:
-                self._engine.listen(name, found)
 
     def _closed_meanwhile(self) -> EngineUnavailable | None:
         """Why a call that has waited got nothing, if that is because nobody serves it any more."""

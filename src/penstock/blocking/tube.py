@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock import calls, finishing, payload
 from penstock.blocking.task import Task
 from penstock.calls import DelayArgument
 from penstock.engines.line import Producer, Taker, Watcher
-from penstock.engines.store import Transactor
+from penstock.engines.store import Callback, Transactor
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
@@ -130,6 +130,28 @@ class Tube:
             raise placed
         return Task(self, placed.record, placed.outcome)
 
+    @overload
+    def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+        errors: Literal["raise"] = "raise",
+        **options: Any,
+    ) -> list[Task]: ...
+
+    @overload
+    def put_many(
+        self,
+        items: Iterable[Any],
+        *,
+        timeout: Seconds | None = 0,
+        transaction: object = None,
+        errors: Literal["return"],
+        **options: Any,
+    ) -> list[Task | PenstockError]: ...
+
     def put_many(
         self,
         items: Iterable[Any],
@@ -138,7 +160,7 @@ class Tube:
         transaction: object = None,
         errors: Errors = "raise",
         **options: Any,
-    ) -> list[Task]:
+    ) -> list[Task] | list[Task | PenstockError]:
         """Store many tasks in one transaction, in order. Items are data, or Entry(data, pri=.., lane=..).
 
         Good items are stored even when others are refused; BatchError then has a task or an error for each.
@@ -288,6 +310,26 @@ class Tube:
             answer = rules.acked(held, answer.at, item.result)
         return answer
 
+    @overload
+    def ack_many(
+        self,
+        tasks: Sequence[Task | TaskId],
+        *,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        errors: Literal["raise"] = "raise",
+    ) -> list[Task]: ...
+
+    @overload
+    def ack_many(
+        self,
+        tasks: Sequence[Task | TaskId],
+        *,
+        keep: bool | Seconds | None = None,
+        transaction: object = None,
+        errors: Literal["return"],
+    ) -> list[Task | PenstockError]: ...
+
     def ack_many(
         self,
         tasks: Sequence[Task | TaskId],
@@ -295,7 +337,7 @@ class Tube:
         keep: bool | Seconds | None = None,
         transaction: object = None,
         errors: Errors = "raise",
-    ) -> list[Task]:
+    ) -> list[Task] | list[Task | PenstockError]:
         """Finish many tasks in one transaction: Task objects, or ids this session holds.
 
         >>> import penstock
@@ -533,7 +575,7 @@ class Tube:
         >>> penstock.connect("memory:").create_tube("jobs").drop()
         """
         self._engine.execute(ops.DropTube(self.name, force))
-        self._engine.listen(self.name, None)
+        self._listen(None)
 
     def tasks(self, state: State | str | None = None, limit: int = 100, after: TaskId | None = None) -> list[Task]:
         """Tasks in the order they were put, a page at a time: pass the last id as `after` for the next.
@@ -577,12 +619,17 @@ class Tube:
             assert callback is not None
             return callback(Task(self, record), event.value)
 
-        announce.callback = callback  # type: ignore[attr-defined]
-        self._queue._callbacks.pop(self.name, None)
-        if callback is not None:
-            self._queue._callbacks[self.name] = announce
-        old = self._engine.listen(self.name, None if callback is None else announce)
-        return getattr(old, "callback", None)
+        announce.callback, announce.queue = callback, self._queue  # type: ignore[attr-defined]
+        return getattr(self._listen(None if callback is None else announce), "callback", None)
+
+    def _listen(self, announce: Callback | None) -> Callback | None:
+        """Set the listener of the tube; each queue knows where the listener is its own."""
+        old = self._engine.listen(self.name, announce)
+        if old is not None:
+            old.queue._listening.discard(self.name)  # type: ignore[attr-defined]
+        if announce is not None:
+            self._queue._listening.add(self.name)
+        return old
 
     def pause(self) -> None:
         """Stop grants; everything else goes on.

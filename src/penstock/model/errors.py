@@ -29,7 +29,10 @@ It also gives each error its exit status on the command line: 64 + position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from penstock.view import TaskView
 
 MAX_SHOWN = 120
 
@@ -170,9 +173,10 @@ class TaskFailed(PenstockError):
 
     code = "task_failed"
 
-    def __init__(self, message: str, task: Any = None) -> None:
+    def __init__(self, message: str, task: TaskView | None = None) -> None:
         super().__init__(message)
         self.task = task
+        """The task as it ended; None when it is gone."""
 
 
 class WaitTimeout(PenstockError):
@@ -192,7 +196,7 @@ class BatchError(PenstockError):
 
     code = "batch"
 
-    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
+    def __init__(self, message: str, results: Sequence[TaskView | PenstockError] = ()) -> None:
         super().__init__(message)
         self.results = list(results)
 
