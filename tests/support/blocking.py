@@ -7,7 +7,7 @@ import contextvars
 import functools
 import inspect
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -38,6 +38,17 @@ class Loop:
             return future.result()
         except CancelledError:
             raise asyncio.CancelledError from None
+
+    def settled(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The same blocking call, over when the loop has done what it was told meanwhile, callbacks above all."""
+
+        @functools.wraps(call)
+        def settle(*args: Any) -> Any:
+            answer = call(*args)
+            self.run(asyncio.sleep(0))
+            return answer
+
+        return settle
 
     def wrap(self, value: Any) -> Any:
         """Async objects, alone or in lists, as blocking ones."""

@@ -40,6 +40,8 @@ class Bench:
         self.clock = clock
         self._queues: list[Any] = []
         self._loop = Loop() if colour == "async" else None
+        if self._loop is not None:
+            clock.advance = self._loop.settled(clock.advance)  # type: ignore[method-assign]
 
     def connect(self, **options: Any) -> Any:
         """Another queue, with a session of its own, on the same store."""

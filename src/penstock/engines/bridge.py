@@ -1,34 +1,41 @@
 """The async engine over a blocking one.
 
 Ops that tasks of the loop ask for while one group is on its way form the next group: many small calls cost
-one transaction and one hop to the worker thread.
+one transaction and one hop to the worker thread. Change callbacks hop the other way: they run in the loop.
+
+A thread cannot be cancelled. What a cancelled call has set going is left to end and then undone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import os
 import queue
 import threading
-from collections.abc import AsyncIterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from penstock.engines import Engine, open_engine
 from penstock.engines.line import Answer, Waiter, raised
-from penstock.engines.store import Callback, Transactor
+from penstock.engines.store import Callback, Transactor, log
 from penstock.model import ops
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.session import Session
+from penstock.model.state import Event
+from penstock.model.task import Record
+from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
 Group = list[tuple[ops.Op[Any], "asyncio.Future[Any]"]]
-
-
-_inside: ContextVar[object] = ContextVar("penstock transaction", default=None)
+_inside: ContextVar[tuple[Transactor, ...]] = ContextVar("penstock transactions", default=())
+"""Transactions that this task, or the one that started it, has entered."""
 
 
 class AsyncTransactor:
@@ -62,6 +69,8 @@ class AsyncEngine:
         self._group: Group = []
         self._busy = False
         self._closed = False
+        self._give_backs: set[asyncio.Task[None]] = set()
+        self._callbacks: set[asyncio.Task[None]] = set()
         self._jobs: queue.SimpleQueue[Group | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="penstock bridge", daemon=True)
         self._thread.start()
@@ -83,7 +92,32 @@ class AsyncEngine:
         return self.engine.cancelled
 
     def listen(self, tube: str, callback: Callback | None) -> Callback | None:
-        return self.engine.listen(tube, callback)
+        """Set the change callback of a tube; it runs in the loop, before the call that made the change returns."""
+        if callback is None:
+            return self.engine.listen(tube, None)
+
+        @functools.wraps(callback)
+        def hop(config: TubeConfig, record: Record, event: Event) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+                self._loop.call_soon_threadsafe(self._tell, callback, config, record, event)
+
+        return self.engine.listen(tube, hop)
+
+    def _tell(self, callback: Callable[..., Any], config: TubeConfig, record: Record, event: Event) -> None:
+        try:
+            outcome = callback(config, record, event)
+        except Exception:
+            log.exception("the on_task_change callback of tube %r failed", config.name)
+        else:
+            if inspect.isawaitable(outcome):
+                self._spawn(_listened(outcome, config.name), self._callbacks)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> asyncio.Task[None]:
+        """Run something beside the callers; the loop alone would not keep it from being collected."""
+        task = self._loop.create_task(work)
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        return task
 
     def keep(self, session: Session) -> None:
         self.engine.keep(session)
@@ -91,18 +125,31 @@ class AsyncEngine:
     def lose(self, session: Session) -> None:
         self.engine.lose(session)
 
+    def check_owner(self) -> None:
+        """A task inside its own transaction would wait for itself."""
+        if any(tx.store is self.engine.store and not tx.ended for tx in _inside.get()):
+            raise UsageError("this task is inside q.transaction(): pass transaction= to every call until it ends")
+
     async def execute(self, op: ops.Op[R]) -> R:
         """Perform an op; what it refuses is raised."""
-        if _inside.get() is self.engine.store:
-            raise UsageError("this task is inside q.transaction(): pass transaction= to every call until it ends")
+        self.check_owner()
         if self._closed:
             raise UsageError("this queue is closed; connect() again")
+        future = self._ask(op)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # the answer was there, but the caller had not seen it yet
+                self._undo(op, future.exception() or future.result())
+            raise
+
+    def _ask(self, op: ops.Op[R]) -> asyncio.Future[R]:
         future: asyncio.Future[R] = self._loop.create_future()
         self._group.append((op, future))
         if not self._busy:
             self._busy = True
             self._loop.call_soon(self._send)
-        return await future
+        return future
 
     def _send(self) -> None:
         group = self._group
@@ -138,14 +185,16 @@ class AsyncEngine:
     def _undo(self, op: ops.Op[Any], answer: Answer) -> None:
         """A cancelled take that was granted meanwhile gives the task back as if it had not been offered."""
         if isinstance(op, ops.Take) and isinstance(answer, list):
-            self._loop.create_task(self._give_back(op, answer))
+            self._spawn(self._give_back(op, answer), self._give_backs)
 
     async def _give_back(self, op: ops.Take, records: list[Any]) -> None:
         for record in records:
-            await self.execute(ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True))
+            with contextlib.suppress(PenstockError):  # the lease may have ended in another way
+                await self._ask(ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True))
 
     async def wait(self, waiter: Waiter, seconds: float | None) -> Answer:
         """Wait until served or until the time is over."""
+        self.check_owner()
         served = asyncio.Event()
         loop = self._loop
 
@@ -162,7 +211,7 @@ class AsyncEngine:
                     await served.wait()
             await loop.run_in_executor(self._side, self.engine.withdraw, waiter)
         except asyncio.CancelledError:
-            await asyncio.shield(self._leave(waiter, enlisted))
+            await asyncio.shield(self._spawn(self._leave(waiter, enlisted), self._give_backs))
             raise
         return raised(waiter.answer)
 
@@ -175,27 +224,45 @@ class AsyncEngine:
             await self._give_back(waiter.op, waiter.answer)
 
     async def dismiss(self) -> None:
-        """Nobody waits here any more."""
-        await self._loop.run_in_executor(self._side, self.engine.dismiss)
+        """Nobody waits here any more, and what cancelled calls were granted has been given back."""
+        self.check_owner()
+        await self._through(self._side, self.engine.dismiss)
+        await self.execute(ops.GetState())  # by now everything asked for before is answered
+        if self._give_backs:
+            await asyncio.wait(self._give_backs)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncTransactor]:
         """A transaction the caller ends. Its steps run in a thread of their own, so the loop never blocks."""
-        with ThreadPoolExecutor(1, "penstock transaction") as thread:
-            manager = self.engine.transaction()
-            transactor = await self._loop.run_in_executor(thread, manager.__enter__)
-            token = _inside.set(self.engine.store)
+        self.check_owner()
+        manager = self.engine.transaction()
+        thread = ThreadPoolExecutor(1, "penstock transaction")
+        try:
+            transactor = await _begun(manager, thread)
+            token = _inside.set((*_inside.get(), transactor))
             try:
                 yield AsyncTransactor(transactor, thread)
             except BaseException as error:
-                await asyncio.shield(
-                    self._loop.run_in_executor(thread, manager.__exit__, type(error), error, error.__traceback__)
-                )
+                transactor.ended = True  # for tasks that still use it: nothing may come after the end
+                await self._through(thread, manager.__exit__, type(error), error, error.__traceback__)
                 raise
             else:
-                await self._loop.run_in_executor(thread, manager.__exit__, None, None, None)
+                transactor.ended = True
+                await self._through(thread, manager.__exit__, None, None, None)
             finally:
-                _inside.reset(token)
+                with contextlib.suppress(ValueError):  # left in another context than it was entered in
+                    _inside.reset(token)
+        finally:
+            thread.shutdown(wait=False)
+
+    async def _through(self, thread: Executor, step: Callable[..., object], *args: object) -> None:
+        """Do a step in a thread and come back when it is over, even if cancelled meanwhile."""
+        over = self._loop.run_in_executor(thread, step, *args)
+        try:
+            await asyncio.shield(over)
+        except asyncio.CancelledError:
+            await asyncio.wait([over])
+            raise
 
     def join(self, transaction: object) -> AsyncTransactor:
         """The caller's own transaction, as something that performs ops."""
@@ -205,23 +272,53 @@ class AsyncEngine:
         return AsyncTransactor(self.engine.join(transaction), self._side)
 
     async def close(self) -> None:
+        self.check_owner()
         self._closed = True
         self._jobs.put(None)
-        await self._loop.run_in_executor(self._side, self._close)
-        self._side.shutdown(wait=False)
+        try:
+            await self._through(self._side, self._close)
+        finally:
+            self._side.shutdown(wait=False)
 
     def _close(self) -> None:
         self._thread.join(timeout=5)
         self.engine.close()
 
 
+async def _listened(outcome: Awaitable[object], tube: str) -> None:
+    """What a callback that is an async function does."""
+    try:
+        await outcome
+    except Exception:
+        log.exception("the on_task_change callback of tube %r failed", tube)
+
+
+async def _begun(manager: AbstractContextManager[Transactor], thread: Executor) -> Transactor:
+    """Enter a transaction; a caller that is cancelled meanwhile leaves it again as soon as it is had."""
+    entering = thread.submit(manager.__enter__)
+    try:
+        return await asyncio.wrap_future(entering)
+    except asyncio.CancelledError:
+        error = asyncio.CancelledError()
+        thread.submit(_undo_late, entering, lambda _: manager.__exit__(type(error), error, None))
+        raise
+
+
+def _undo_late(started: Future[R], undo: Callable[[R], object]) -> None:
+    """Undo what was started, if it succeeded. Comes after it in a pool of one thread."""
+    if not started.cancelled() and started.exception() is None:
+        undo(started.result())
+
+
 async def open_async_engine(url: str | os.PathLike[str], clock: Clock | None, durability: str) -> AsyncEngine:
     """Open the engine that a URL names."""
     # A thread of its own: the loop's default pool may be full of other people's work.
     side = ThreadPoolExecutor(1, "penstock side")
+    opening = side.submit(open_engine, url, clock, durability)
     try:
-        opened = await asyncio.get_running_loop().run_in_executor(side, open_engine, url, clock, durability)
+        opened = await asyncio.wrap_future(opening)
     except BaseException:
+        side.submit(_undo_late, opening, Engine.close)
         side.shutdown(wait=False)
         raise
     return AsyncEngine(opened, side)
