@@ -29,10 +29,7 @@ It also gives each error its exit status on the command line: 64 + position.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from penstock.view import TaskView
+from typing import Any, ClassVar
 
 MAX_SHOWN = 120
 
@@ -173,7 +170,7 @@ class TaskFailed(PenstockError):
 
     code = "task_failed"
 
-    def __init__(self, message: str, task: TaskView | None = None) -> None:
+    def __init__(self, message: str, task: Any = None) -> None:
         super().__init__(message)
         self.task = task
         """The task as it ended; None when it is gone."""
@@ -196,7 +193,7 @@ class BatchError(PenstockError):
 
     code = "batch"
 
-    def __init__(self, message: str, results: Sequence[TaskView | PenstockError] = ()) -> None:
+    def __init__(self, message: str, results: Sequence[Any] = ()) -> None:
         super().__init__(message)
         self.results = list(results)
 
