@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def keepers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock keeper")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock keeper of sqlite:")]
 
 
 def test_a_holder_that_computes_for_longer_than_its_session_lives_keeps_it(path):
