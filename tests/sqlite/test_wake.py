@@ -42,6 +42,17 @@ def test_each_put_of_another_process_wakes_one_taker(path):
         assert [taker.result().data for taker in takers] == ["a", "b", "c"], "first come, first served"
 
 
+def test_a_put_into_a_temporary_tube_wakes_too(path):
+    with penstock.connect(str(path), session_ttl=float("inf")) as q, family() as children:
+        jobs = q.create_tube("jobs", "fifo", temporary=True)
+        putter = children.start(roles.put_when_told, str(path))
+        assert putter.line() == ["ready"]
+        taker = in_line(q, lambda: jobs.take(timeout=5))  # shorter than the time to the putter's next keepalive
+        putter.tell("a")
+        assert putter.line()[0] == "put"
+        assert taker.result().data == "a"
+
+
 def test_a_full_tube_has_room_again_when_another_process_acks(path):
     with penstock.connect(str(path)) as q, family() as children:
         jobs = q.create_tube("jobs", "limfifottl", capacity=1)
@@ -68,6 +79,7 @@ def test_a_delayed_task_of_another_process_is_served_when_it_is_due(path):
         jobs = q.create_tube("jobs")
         taker = in_line(q, lambda: jobs.take(timeout=60))
         own = apsw.Connection(str(path))
+        own.set_busy_timeout(30_000)
         own.execute("BEGIN IMMEDIATE")
         jobs.put("later", delay=0.2, transaction=own)
         own.execute("COMMIT")
