@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.model import ops
-from penstock.model.errors import PenstockError, TubeFull
+from penstock.model.errors import TubeFull
 from penstock.model.state import State
 
 Answer = Any
@@ -178,4 +178,4 @@ def raised(answer: Answer) -> Answer:
     return answer
 
 
-__all__ = ["Answer", "Lines", "PenstockError", "Producer", "Taker", "Waiter", "Watcher", "raised"]
+__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "raised"]
