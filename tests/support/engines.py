@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support import postgres
 from tests.support.blocking import Loop
 from tests.support.invariants import check
 
@@ -21,11 +22,14 @@ class EngineUnderTest(NamedTuple):
     url: Callable[[Path], str]
     durable: bool
     """Keeps tasks in a file, so that other processes can open it."""
+    clean: Callable[[str], None] = lambda url: None
+    """What to do with a place when its test is over."""
 
 
 ENGINES = (
     EngineUnderTest("memory", lambda path: f"memory:test{next(_names)}", durable=False),
     EngineUnderTest("sqlite", lambda path: str(path / "tasks.db"), durable=True),
+    EngineUnderTest("postgres", lambda path: postgres.lent_place(), True, postgres.give_back),
 )
 COLOURS = ("blocking", "async")
 
@@ -68,3 +72,4 @@ class Bench:
                 queue.close()
             if self._loop is not None:
                 self._loop.stop()
+        self.engine.clean(self.url)

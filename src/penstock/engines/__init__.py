@@ -196,9 +196,23 @@ def store_name(url: str) -> str:
     if url.startswith(MEMORY):
         name = _memory_name(url)
         return MEMORY + name if name else _anonymous_name()
+    if _is_postgres(url):
+        return _postgres_place(url).name
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)
+
+
+def _is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def _postgres_place(url: str) -> Any:
+    try:
+        from penstock.engines.postgres.place import Place
+    except ImportError as error:
+        raise UsageError(f"PostgreSQL needs psycopg ({error}): pip install 'penstock[postgres]'") from None
+    return Place.parse(url)
 
 
 def _memory_name(url: str) -> str:
@@ -217,9 +231,15 @@ def _new_store(url: str, name: str, clock: Clock) -> Store:
         from penstock.engines.memory import MemoryStore
 
         return MemoryStore(name, clock, lasting=bool(_memory_name(url)))
+    if _is_postgres(url):
+        from penstock.engines.postgres.store import PostgresStore
+
+        return PostgresStore(_postgres_place(url), clock)
     scheme = urlsplit(url).scheme if "://" in url else "sqlite"
     if scheme != "sqlite":
-        raise UsageError(f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path and memory:")
+        raise UsageError(
+            f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path, postgresql://.. and memory:"
+        )
     from penstock.engines.sqlite.place import Place
     from penstock.engines.sqlite.store import SqliteStore
 

@@ -142,6 +142,10 @@ class Lines:
     def takers(self, tube: str) -> int:
         return len(self._takers.get(tube, ()))
 
+    def others(self, tube: str) -> int:
+        """How many wait for anything but a task."""
+        return len(self._producers.get(tube, ())) + len(self._watchers.get(tube, ()))
+
     def tubes(self) -> set[str]:
         return {*self._producers, *self._takers, *self._watchers}
 

@@ -13,12 +13,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
 from penstock.engines.keeper import Keeper
 from penstock.engines.line import Answer, Lines, Waiter, raised
-from penstock.engines.transaction import TubeStore
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
 from penstock.model.duration import SECOND
@@ -35,13 +34,20 @@ Callback = Callable[[TubeConfig, Record, Event], None]
 log = logging.getLogger("penstock")
 
 
+class Configured(Protocol):
+    """A tube, as far as a callback is told of it."""
+
+    @property
+    def config(self) -> TubeConfig: ...
+
+
 class Committed(NamedTuple):
     """What a transaction did."""
 
     answers: list[Answer]
     touched: set[str]
     """Tubes in which something may have become possible for a waiter."""
-    announced: list[tuple[TubeStore, Change]]
+    announced: Sequence[tuple[Configured, Change]]
     next_due: int | None
 
 

@@ -27,7 +27,7 @@ def put(tx: Transaction, op: ops.Put, now: int) -> list[Placed | PenstockError]:
 
 def put_one(tube: TubeStore, draft: Draft, now: int) -> Placed:
     check_draft(tube.config, draft)
-    _check_id(tube.config, draft)
+    check_id(tube.config, draft)
     if draft.put_id is not None and (same := tube.settled(tube.find_put_id(draft.put_id), now)):
         return Placed(same, "existing")
     if draft.key is not None and (other := tube.settled(tube.find_key(draft.key), now)):
@@ -84,7 +84,7 @@ def _conflict(tube: TubeStore, draft: Draft, other: Record, now: int) -> Placed:
     )
 
 
-def _check_id(config: TubeConfig, draft: Draft) -> None:
+def check_id(config: TubeConfig, draft: Draft) -> None:
     needed = config.id in ("required", "function")
     if needed and draft.id is None:
         raise UsageError(f"tube {config.name!r} has id={config.id!r}: every put needs an id=")

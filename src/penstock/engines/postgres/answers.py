@@ -1,0 +1,133 @@
+"""From rows of a verb's function to what the op answers.
+
+A function answers in rows of one shape: `step` rows are changes for callbacks, `task` rows are tasks, and `error`
+rows are refusals or words about the call as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from penstock.model.errors import (
+    DuplicateKey,
+    LeaseLost,
+    NotOwner,
+    NotTaken,
+    PenstockError,
+    SessionExpired,
+    TaskNotFound,
+    TubeFull,
+    WrongState,
+)
+from penstock.model.state import Event, State
+from penstock.model.task import Change, Record, TaskId
+from penstock.model.tube import TubeConfig
+
+Row = Sequence[Any]
+KIND, TUBE, ITEM, INFO, AT, SEQ, ID, STATE, REASON, DATA, BODY, REST = range(12)
+
+
+class Tube(NamedTuple):
+    """A tube as this process knows it; the functions of the database say when that is out of date."""
+
+    number: int
+    version: int
+    config: TubeConfig
+
+
+class Stale(Exception):
+    """The tube was altered or dropped by somebody else since this process looked."""
+
+
+class Again(Exception):
+    """A take has looked at as much as one call may and found nothing yet."""
+
+
+class Answer(NamedTuple):
+    """What a verb's function said: its own rows, and the changes it made."""
+
+    rows: list[Row]
+    steps: list[Row]
+
+
+def split(rows: Iterable[Row]) -> Answer:
+    """Tell changes from answers. A tube that was altered meanwhile has done nothing."""
+    own: list[Row] = []
+    steps: list[Row] = []
+    for row in rows:
+        if row[KIND] == "step":
+            steps.append(row)
+        elif row[KIND] == "error" and row[INFO].startswith("Stale"):
+            raise Stale
+        else:
+            own.append(row)
+    return Answer(own, steps)
+
+
+def record(row: Row) -> Record:
+    """A task."""
+    stored = row[ID]
+    data = row[DATA] if row[BODY] is None else row[BODY]
+    return Record(row[SEQ], row[SEQ] if stored is None else task_id(stored), row[STATE], row[REASON], data, *row[REST:])
+
+
+def task_id(stored: str) -> TaskId:
+    """An id as the caller knows it; stored is its JSON."""
+    value = json.loads(stored)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def stored_id(value: TaskId) -> str:
+    """The other way round."""
+    return str(value) if isinstance(value, int) else json.dumps(value, ensure_ascii=False)
+
+
+def change(row: Row) -> Change:
+    """A step of a task's life. Callbacks are told what it led to, not from where."""
+    return Change(Event(row[INFO]), row[AT], None, record(row))
+
+
+def refusal(row: Row, config: TubeConfig, task: Any = None, key: str | None = None) -> PenstockError:
+    """The error that a row stands for."""
+    code, _, info = row[INFO].partition(" ")
+    name = config.name
+    if code == "TaskNotFound":
+        return TaskNotFound(f"tube {name!r} has no task with the id {task!r}")
+    if code == "NotTaken":
+        return NotTaken(f"task {task!r} is {info}, nobody holds it; take it first")
+    if code == "NotOwner":
+        owner = info or "a session that is gone"
+        return NotOwner(f"task {task!r} is held by {owner}", owner)
+    if code == "LeaseLost":
+        return _lost(info, task)
+    if code == "WrongState":
+        return WrongState(f"task {task!r} is {info}")
+    if code == "TubeFull":
+        return TubeFull(f"tube {name!r} holds its capacity of {info} tasks; finish some or wait")
+    if code == "SessionExpired":
+        return SessionExpired("no session with this uuid lives: it is unknown or has ended")
+    if code == "DuplicateKey":
+        return _duplicate(info, name, task, key)
+    raise AssertionError(f"the store answered {row[INFO]!r}")
+
+
+def _lost(state: str, task: Any) -> LeaseLost:
+    if state == "gone":
+        return LeaseLost(f"the lease of task {task!r} is over and the task is gone", "gone")
+    now = {State.TAKEN: "taken", State.DONE: "finished"}.get(State(state), "waiting")
+    what = {"taken": "another run holds it", "finished": "it is finished", "waiting": f"it is {state}"}[now]
+    return LeaseLost(f"the lease of task {task!r} is over: {what}; stop working on it", now)
+
+
+def _duplicate(info: str, tube: str, task: Any, key: str | None) -> DuplicateKey:
+    what, _, state = info.partition(" ")
+    if what == "id":
+        return DuplicateKey(f"tube {tube!r} has a task with the id {task!r}")
+    if what == "back":
+        return DuplicateKey(f"a live task has the key of task {task!r}; finish it before this one comes back")
+    return DuplicateKey(
+        f"a {state or 'new'} task of tube {tube!r} has the key {key!r}; "
+        "on_conflict= ignore, replace or restart says what to do then"
+    )

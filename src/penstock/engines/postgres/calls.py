@@ -1,0 +1,474 @@
+"""Every op as a call of a function in the database, in the order of model/ops.py.
+
+A call is a statement with its parameters, and how to read what comes back. Ops that change the shape of the
+store (tubes.py) are the exception: they take several statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.engines.postgres import answers
+from penstock.engines.postgres.answers import AT, INFO, ITEM, KIND, Again, Answer, Tube, record, refusal, stored_id
+from penstock.engines.verbs.checks import check_delay, check_ttl, missing
+from penstock.engines.verbs.leases import check_take
+from penstock.engines.verbs.putting import check_draft, check_id
+from penstock.model import ops, rules
+from penstock.model.duration import At, Delay
+from penstock.model.errors import PenstockError, UsageError
+from penstock.model.session import Session
+from penstock.model.state import State
+from penstock.model.stats import Statistics
+from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record, TaskId
+from penstock.model.tube import TubeConfig
+
+_CONTEXT = "%s::bigint, %s::uuid[], %s::int[]"
+
+
+class Context(NamedTuple):
+    """What is the same for all ops of one moment."""
+
+    schema: str
+    """Quoted."""
+    now: int | None
+    """None: the server's clock says."""
+    kept: list[str]
+    listened: list[int]
+    relaxed: bool
+    joined: bool = False
+
+
+class Call(NamedTuple):
+    """A statement, its parameters and how to read the rows."""
+
+    sql: str
+    params: tuple[Any, ...]
+    read: Callable[[Answer], Any]
+
+
+def _times(context: Context) -> tuple[Any, ...]:
+    return context.now, context.kept, context.listened
+
+
+def _delay(delay: Delay | None) -> dict[str, int]:
+    if delay is None:
+        return {}
+    return {"delay_until": delay.moment} if isinstance(delay, At) else {"delay": delay}
+
+
+def _task(tube: Tube, task_id: TaskId | None) -> str | None:
+    """An id as the database knows it; one that no task of the tube can have is an id that none has."""
+    config = tube.config
+    if task_id is None or config.id not in ("auto", "time64") or config.adopted is not None:
+        return None if task_id is None else stored_id(task_id)
+    if isinstance(task_id, bool) or not isinstance(task_id, int) or not 0 <= task_id < 1 << 63:
+        return "-1"
+    return str(task_id)
+
+
+# -- putting -------------------------------------------------------------------------------------------
+
+
+def put(context: Context, op: ops.Put, tube: Tube) -> Call:
+    results: list[Any] = [None] * len(op.drafts)
+    items: list[dict[str, Any]] = []
+    for number, draft in enumerate(op.drafts):
+        try:
+            _check(tube.config, draft)
+        except PenstockError as error:
+            results[number] = error
+        else:
+            items.append(_item(number, draft))
+    bodies = [draft.data for draft in op.drafts] if tube.config.payload == "bytes" else None
+
+    def read(answer: Answer) -> list[Placed | PenstockError]:
+        for row in answer.rows:
+            draft = op.drafts[row[ITEM]]
+            if row[KIND] == "task":
+                results[row[ITEM]] = Placed(record(row), row[INFO])
+            else:
+                results[row[ITEM]] = refusal(row, tube.config, draft.id, draft.key)
+        return results
+
+    return Call(
+        f"select * from {context.schema}.puts_{tube.number}(%s, {_CONTEXT}, %s, %s, %s::json, %s::bytea[])",
+        (tube.version, *_times(context), context.relaxed, context.joined, msgspec.json.encode(items).decode(), bodies),
+        read,
+    )
+
+
+def _check(config: TubeConfig, draft: Draft) -> None:
+    check_draft(config, draft)
+    check_id(config, draft)
+    if draft.ttl == "derived" or (draft.ttl is None and config.ttl == "derived"):
+        ttr = config.ttr if draft.ttr is None else draft.ttr
+        rules.derived_ttl(config, ttr, config.max_attempts if draft.max_attempts is None else draft.max_attempts)
+
+
+def _item(number: int, draft: Draft) -> dict[str, Any]:
+    item: dict[str, Any] = {"item": number}
+    if isinstance(draft.data, str):
+        item["data"] = msgspec.Raw(draft.data.encode())
+    for name in ("pri", "ttr", "lane", "key", "put_id", "max_attempts", "keep", "repeat"):
+        value = getattr(draft, name)
+        if value is not None:
+            item[name] = value
+    if draft.key is not None:
+        item["on_conflict"] = draft.on_conflict
+    if draft.ttl == "derived":
+        item["derived"] = True
+    elif draft.ttl is not None:
+        item["ttl"] = draft.ttl
+    if draft.id is not None:
+        item["id"] = stored_id(draft.id)
+    item.update(_delay(draft.delay))
+    return item
+
+
+# -- leases --------------------------------------------------------------------------------------------
+
+
+def take(context: Context, op: ops.Take, tube: Tube) -> Call:
+    check_take(tube.config, op)
+
+    def read(answer: Answer) -> list[Record] | None:
+        granted = [record(row) for row in answer.rows if row[KIND] == "task"]
+        if not granted and answer.rows:
+            if answer.rows[0][INFO] == "again":
+                raise Again
+            return None
+        return granted
+
+    session = op.session
+    return Call(
+        f"select * from {context.schema}.take_{tube.number}(%s, {_CONTEXT}, %s, %s::uuid, %s, %s, %s, %s, %s, %s, %s)",
+        (
+            *(tube.version, *_times(context), context.relaxed, session.uuid, session.name, session.ttl, session.direct),
+            *(op.n, op.ttr, op.lane, op.drain),
+        ),
+        read,
+    )
+
+
+def ack(context: Context, op: ops.Ack, tube: Tube) -> Call:
+    for item in op.items:
+        if item.update is not None and tube.config.adopted is None:
+            raise UsageError("update= changes columns of an adopted table; this tube is not adopted")
+
+    def read(answer: Answer) -> list[Record | Gone | PenstockError]:
+        results: list[Any] = [None] * len(op.items)
+        gone: Gone | None = None
+        for row in answer.rows:
+            if row[KIND] == "task":
+                results[row[ITEM] - 1] = record(row)
+            elif row[INFO] == "gone":
+                gone = Gone(row[AT])
+            else:
+                results[row[ITEM] - 1] = refusal(row, tube.config, op.items[row[ITEM] - 1].lease.id)
+        return [gone if result is None else result for result in results]
+
+    items = op.items
+    return Call(
+        f"select * from {context.schema}.ack_{tube.number}"
+        f"(%s, {_CONTEXT}, %s, %s, %s::uuid, %s::text[], %s::bigint[], %s::text[], %s::bigint[])",
+        (
+            *(tube.version, *_times(context), context.relaxed, context.joined, op.session.uuid),
+            [_task(tube, item.lease.id) for item in items],
+            [item.lease.token for item in items],
+            [item.result for item in items],
+            [item.keep for item in items],
+        ),
+        read,
+    )
+
+
+def release(context: Context, op: ops.Release, tube: Tube) -> Call:
+    config = tube.config
+    check_delay(config, op.delay)
+    if op.pri is not None and not config.features.pri:
+        raise missing(config, "pri", "pri")
+    check_ttl(config, op.ttl)
+    if op.data is not None:
+        check_draft(config, Draft(op.data))
+    text = op.data if isinstance(op.data, str) else None
+    body = op.data if isinstance(op.data, bytes) else None
+    args = {"pri": op.pri, "ttl": op.ttl, "data": text, "refund": op.refund, **_delay(op.delay)}
+    return _act(context, tube, "release", op.lease.id, args, op.lease.token, op.session, body)
+
+
+def bury(context: Context, op: ops.Bury, tube: Tube) -> Call:
+    return _act(context, tube, "bury", op.lease.id, {"error": op.error}, op.lease.token, op.session)
+
+
+def fail(context: Context, op: ops.Fail, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    args = {"error": op.error, "abort": op.abort, **_delay(op.delay)}
+    return _act(context, tube, "fail", op.lease.id, args, op.lease.token, op.session)
+
+
+def touch(context: Context, op: ops.Touch, tube: Tube) -> Call:
+    if not tube.config.features.ttr:
+        raise missing(tube.config, "touch", "ttr")
+    return _act(context, tube, "touch", op.lease.id, {"by": op.by}, op.lease.token, op.session)
+
+
+def _act(
+    context: Context,
+    tube: Tube,
+    verb: str,
+    task_id: TaskId | None,
+    args: dict[str, Any],
+    token: int | None = None,
+    session: Session | None = None,
+    body: bytes | None = None,
+) -> Call:
+    """A verb on one task."""
+
+    def read(answer: Answer) -> Record | None:
+        if not answer.rows:
+            return None
+        row = answer.rows[-1]
+        if row[KIND] == "error":
+            raise refusal(row, tube.config, task_id)
+        return record(row)
+
+    given = {name: value for name, value in args.items() if value is not None}
+    return Call(
+        f"select * from {context.schema}.act(%s, %s, {_CONTEXT}, %s, %s, %s, %s, %s::uuid, %s::json, %s::bytea)",
+        (
+            *(tube.number, tube.version, *_times(context), context.relaxed, verb, _task(tube, task_id), token),
+            *(None if session is None else session.uuid, msgspec.json.encode(given).decode(), body),
+        ),
+        read,
+    )
+
+
+# -- by hand -------------------------------------------------------------------------------------------
+
+
+def peek(context: Context, op: ops.Peek, tube: Tube) -> Call:
+    return _act(context, tube, "peek", op.id, {})
+
+
+def watch(context: Context, op: ops.Watch, tube: Tube) -> Call:
+    return _act(context, tube, "watch", op.id, {"until": op.until})
+
+
+def kick(context: Context, op: ops.Kick, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    check_ttl(tube.config, op.ttl)
+    return _act_many(context, tube, "kick", op.n, {"ttl": op.ttl, **_delay(op.delay)})
+
+
+def dig(context: Context, op: ops.Dig, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    check_ttl(tube.config, op.ttl)
+    return _act(context, tube, "dig", op.id, {"ttl": op.ttl, **_delay(op.delay)})
+
+
+def delete(context: Context, op: ops.Delete, tube: Tube) -> Call:
+    return _act(context, tube, "delete", op.id, {})
+
+
+def release_all(context: Context, op: ops.ReleaseAll, tube: Tube) -> Call:
+    return _act_many(context, tube, "release_all", None, {})
+
+
+def snatch(context: Context, op: ops.Snatch, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    return _act(context, tube, "snatch", op.id, _delay(op.delay))
+
+
+def switch(context: Context, op: ops.Switch, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    if op.state == State.TAKEN:
+        raise UsageError("a task cannot be switched to taken; take it instead")
+    if op.state == State.DELAYED and op.delay is None:
+        raise UsageError("switching a task to delayed needs delay=")
+    return _act(context, tube, "switch", op.id, {"state": op.state.value, **_delay(op.delay)})
+
+
+def restart(context: Context, op: ops.Restart, tube: Tube) -> Call:
+    check_delay(tube.config, op.delay)
+    return _act(context, tube, "restart", op.id, _delay(op.delay))
+
+
+def cancel(context: Context, op: ops.Cancel, tube: Tube) -> Call:
+    return _act(context, tube, "cancel", op.id, {"key": op.key})
+
+
+def add_retries(context: Context, op: ops.AddRetries, tube: Tube) -> Call:
+    return _act_many(context, tube, "add_retries", op.n, {})
+
+
+def _act_many(context: Context, tube: Tube, verb: str, n: int | None, args: dict[str, Any]) -> Call:
+    """A verb on many tasks; answers how many."""
+    given = {name: value for name, value in args.items() if value is not None}
+    return Call(
+        f"select * from {context.schema}.act_many(%s, %s, {_CONTEXT}, %s, %s, %s, %s::json)",
+        (tube.number, tube.version, *_times(context), context.relaxed, verb, n, msgspec.json.encode(given).decode()),
+        lambda answer: answer.rows[-1][AT],
+    )
+
+
+def list_tasks(context: Context, op: ops.ListTasks, tube: Tube) -> Call:
+    counted = tube.config.id in ("auto", "time64") and tube.config.adopted is None and isinstance(op.after, int)
+
+    def read(answer: Answer) -> list[Record]:
+        if answer.rows and answer.rows[-1][KIND] == "error" and answer.rows[-1][INFO] == "TaskNotFound":
+            raise refusal(answer.rows[-1], tube.config, op.after)
+        return [record(row) for row in answer.rows if row[KIND] == "task"]
+
+    return Call(
+        f"select * from {context.schema}.list_tasks(%s, {_CONTEXT}, %s, %s, %s, %s)",
+        (
+            *(tube.number, *_times(context), op.state, op.limit),
+            *(op.after if counted else None, None if counted else _task(tube, op.after)),
+        ),
+        read,
+    )
+
+
+# -- counters ------------------------------------------------------------------------------------------
+
+
+def get_statistics(context: Context, op: ops.GetStatistics, tubes: dict[int, str], number: int | None) -> Call:
+    def read(answer: Answer) -> dict[str, Statistics]:
+        found: dict[str, dict[str, int]] = {name: {} for name in sorted(tubes.values())}
+        for row in answer.rows:
+            if row[1] in tubes:
+                found[tubes[row[1]]][row[INFO]] = row[AT]
+        return {name: _statistics(numbers) for name, numbers in found.items()}
+
+    return Call(f"select * from {context.schema}.statistics({_CONTEXT}, %s)", (*_times(context), number), read)
+
+
+def _statistics(numbers: dict[str, int]) -> Statistics:
+    tasks = {state.value: numbers.get(state.value, 0) for state in State if state != State.DONE}
+    total = sum(tasks.values())
+    calls = {event.value: numbers.get(f"c:{event.value}", 0) for event in ops_events()}
+    return Statistics({**tasks, "kept": numbers.get("done", 0), "done": numbers.get("ended", 0), "total": total}, calls)
+
+
+def ops_events() -> tuple[Any, ...]:
+    from penstock.model.stats import CALLS
+
+    return CALLS
+
+
+def read_history(context: Context, op: ops.ReadHistory) -> Call:
+    def read(answer: Answer) -> list[HistoryRow]:
+        rows = answer.rows
+        return [
+            HistoryRow._make([*row[:3], answers.task_id(row[3]), *row[4:18], row[18] if row[19] is None else row[19]])
+            for row in rows
+        ]
+
+    return Call(f"select * from {context.schema}.read_history(%s, %s, %s)", (op.tube, op.after, op.limit), read)
+
+
+def forget_history(context: Context, op: ops.ForgetHistory) -> Call:
+    return Call(
+        f"with old as (delete from {context.schema}.events where seq <= %s returning 1) "  # noqa: S608
+        "select 'value', null::int, null::int, null, count(*) from old",
+        (op.upto,),
+        lambda answer: answer.rows[0][AT],
+    )
+
+
+# -- sessions and time ---------------------------------------------------------------------------------
+
+
+def open_session(context: Context, op: ops.OpenSession) -> Call:
+    session = op.session
+    return Call(
+        f"select * from {context.schema}.open_session({_CONTEXT}, %s::uuid, %s, %s, %s)",
+        (*_times(context), session.uuid, session.name, session.ttl, session.direct),
+        lambda answer: None,
+    )
+
+
+def identify(context: Context, op: ops.Identify) -> Call:
+    def read(answer: Answer) -> Session:
+        row = answer.rows[-1]
+        kind, _, name = row[INFO].partition(" ")
+        if kind == "SessionExpired":
+            raise refusal(row, TubeConfig("", "", rules_features()))
+        return Session(op.uuid, name, row[AT], kind == "direct")
+
+    return Call(
+        f"select * from {context.schema}.identify({_CONTEXT}, %s::uuid, %s::uuid)",
+        (*_times(context), op.uuid, op.leave.uuid),
+        read,
+    )
+
+
+def rules_features() -> Any:
+    from penstock.model.tube import Features
+
+    return Features()
+
+
+def keep_alive(context: Context, op: ops.KeepAlive) -> Call:
+    session = op.session
+    return Call(
+        f"select * from {context.schema}.keep_alive({_CONTEXT}, %s::uuid, %s, %s, %s, %s)",
+        (*_times(context), session.uuid, session.name, session.ttl, session.direct, op.until),
+        lambda answer: [row[AT] for row in answer.rows if row[INFO] == "cancelled"],
+    )
+
+
+def end_session(context: Context, op: ops.EndSession) -> Call:
+    return Call(
+        f"select * from {context.schema}.end_session({_CONTEXT}, %s::uuid)",
+        (*_times(context), op.session.uuid),
+        lambda answer: answer.rows[-1][AT],
+    )
+
+
+def tick(context: Context, op: ops.Tick) -> Call:
+    return Call(f"select * from {context.schema}.tick({_CONTEXT})", _times(context), lambda answer: answer.rows[-1][AT])
+
+
+def get_state(context: Context, op: ops.GetState) -> Call:
+    return Call(
+        "select 'value', null::int, null::int, case when pg_is_in_recovery() then 'WAITING' else 'RUNNING' end, null",
+        (),
+        lambda answer: answer.rows[0][INFO],
+    )
+
+
+TUBE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any, Tube], Call]] = {
+    ops.Put: put,
+    ops.Take: take,
+    ops.Ack: ack,
+    ops.Release: release,
+    ops.Bury: bury,
+    ops.Fail: fail,
+    ops.Touch: touch,
+    ops.Peek: peek,
+    ops.Watch: watch,
+    ops.Kick: kick,
+    ops.Dig: dig,
+    ops.Delete: delete,
+    ops.ReleaseAll: release_all,
+    ops.Snatch: snatch,
+    ops.Switch: switch,
+    ops.Restart: restart,
+    ops.Cancel: cancel,
+    ops.AddRetries: add_retries,
+    ops.ListTasks: list_tasks,
+}
+STORE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any], Call]] = {
+    ops.ReadHistory: read_history,
+    ops.ForgetHistory: forget_history,
+    ops.OpenSession: open_session,
+    ops.Identify: identify,
+    ops.KeepAlive: keep_alive,
+    ops.EndSession: end_session,
+    ops.Tick: tick,
+    ops.GetState: get_state,
+}

@@ -1,0 +1,384 @@
+"""A queue on PostgreSQL.
+
+Ops of this process that come at one time are performed in one transaction on one connection, as on every store.
+Calls that take long, keepalives and transactions of the caller's use connections of their own.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+
+from penstock.engines.line import Answer, raised
+from penstock.engines.postgres import calls, migrations, templates, tubes
+from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, change, record, split
+from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS, Call, Context
+from penstock.engines.postgres.connections import Connections
+from penstock.engines.postgres.listener import Listener
+from penstock.engines.postgres.place import Place
+from penstock.engines.store import Committed, Store, Transactor
+from penstock.model import ops, rules
+from penstock.model.clock import Clock
+from penstock.model.errors import NotWritable, PenstockError, TubeNotFound, UsageError
+from penstock.model.task import Placed, Record
+from penstock.model.tube import TubeConfig
+
+R = TypeVar("R")
+Connection = psycopg.Connection[Any]
+log = logging.getLogger("penstock")
+AGAIN = 1000
+"""How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
+ASIDE = (
+    ops.CreateTube,
+    ops.AlterTube,
+    ops.TruncateTube,
+    ops.DropTube,
+    ops.AdoptTable,
+    ops.ReleaseAll,
+    ops.AddRetries,
+    ops.ListTasks,
+    ops.ListLanes,
+    ops.GetStatistics,
+    ops.ReadHistory,
+    ops.ForgetHistory,
+    ops.KeepAlive,
+    ops.Tick,
+)
+"""Ops that may take long, or must not wait for one that does."""
+
+
+class Told(NamedTuple):
+    """Whose change it was."""
+
+    config: TubeConfig
+
+
+class Work:
+    """The ops of one transaction on one connection, and what they did."""
+
+    def __init__(self, store: PostgresStore, connection: Connection, relaxed: bool, joined: bool = False) -> None:
+        self._store = store
+        self._connection = connection
+        now = store.clock.now() if store.clock.manual else None
+        self.context = Context(store.schema, now, store.kept(), store.listened(), relaxed, joined)
+        self.touched: set[str] = set()
+        self.announced: list[tuple[Told, Any]] = []
+        self.next_due: int | None = None
+
+    def answer(self, op: ops.Op[Any]) -> Any:
+        """Perform an op. A refusal has changed nothing and leaves the transaction usable."""
+        build = TUBE_CALLS.get(type(op))
+        if build is not None:
+            return self._on_tube(op, build)
+        if type(op) in STORE_CALLS:
+            return self._call(STORE_CALLS[type(op)](self.context, op))
+        return self._shape(op)
+
+    def _on_tube(self, op: Any, build: Any) -> Any:
+        name = op.tube
+        for attempt in range(AGAIN):
+            tube = self._store.known(name, self._connection)
+            try:
+                answer = self._call(build(self.context, op, tube))
+            except Stale:
+                self._store.forget(name)
+                if attempt == AGAIN - 1:
+                    raise TubeNotFound(f"tube {name!r} is altered all the time") from None
+            except Again:
+                answer = []
+            else:
+                self.touched.add(name)
+                self._note(answer)
+                return answer
+        return []
+
+    def _call(self, call: Call) -> Any:
+        answer = split(self.rows(call.sql, call.params))
+        self._steps(answer.steps)
+        return call.read(answer)
+
+    def rows(self, sql: str, params: Sequence[Any]) -> Iterable[Row]:
+        return self._connection.cursor(binary=True).execute(sql, params).fetchall()
+
+    def _steps(self, steps: Sequence[Row]) -> None:
+        for row in steps:
+            config = self._store.config_of(row[TUBE])
+            if config is not None:
+                self.announced.append((Told(config), change(row)))
+
+    def _note(self, answer: Any) -> None:
+        """Remember when the first of these tasks is due."""
+        for item in answer if isinstance(answer, list) else (answer,):
+            task = item.record if isinstance(item, Placed) else item
+            if isinstance(task, Record) and (what := rules.due(task)) is not None:
+                self.next_due = what.at if self.next_due is None else min(self.next_due, what.at)
+
+    def _shape(self, op: Any) -> Any:
+        connection, context, store = self._connection, self.context, self._store
+        schema = store.place.schema
+        steps: list[Row] = []
+        answer: Any = None
+        if isinstance(op, ops.GetTube):
+            return store.known(op.tube, connection, fresh=True).config
+        if isinstance(op, ops.ListTubes):
+            return [tube.config for tube in tubes.listed(connection, store.schema)]
+        if isinstance(op, ops.GetStatistics):
+            found = (
+                tubes.listed(connection, store.schema)
+                if op.tube is None
+                else [store.known(op.tube, connection, fresh=True)]
+            )
+            names = {tube.number: tube.config.name for tube in found}
+            number = None if op.tube is None else found[0].number
+            return self._call(calls.get_statistics(context, op, names, number))
+        if isinstance(op, ops.ListLanes):
+            answer, steps = tubes.list_lanes(connection, context, op)
+        elif isinstance(op, ops.ConfigureLane):
+            answer, steps = tubes.configure_lane(connection, context, op)
+        elif isinstance(op, ops.CreateTube):
+            answer = tubes.create(connection, schema, op)
+        elif isinstance(op, ops.AlterTube):
+            answer, steps = tubes.alter(connection, schema, context, op)
+        elif isinstance(op, ops.PauseTube):
+            answer = tubes.pause(connection, context, op)
+        elif isinstance(op, ops.TruncateTube):
+            answer, steps = tubes.truncate(connection, context, op)
+        elif isinstance(op, ops.DropTube):
+            steps = tubes.drop(connection, context, op, store.waiting(op.tube))
+        else:
+            raise UsageError("adopt() is not there yet")
+        self._steps(steps)
+        name = getattr(op, "tube", None) or op.config.name
+        store.forget(name)
+        self.touched.add(name)
+        return answer
+
+
+class PostgresStore(Store):
+    """One per process and schema."""
+
+    poll_seconds = 0.05
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        super().__init__(place.name, clock)
+        self.place = place
+        self.schema = templates.quoted(place.schema)
+        self._tubes: dict[str, Tube] = {}
+        self._local = threading.local()
+        self._polled_at = 0
+        self._connections = Connections(place, self._prepare)
+        self._listener: Listener | None = None
+        try:
+            self._connections.main()
+        except BaseException:
+            self._connections.close()
+            raise
+        if place.notify and not clock.manual:
+            self._listener = Listener(self, place)
+        self.start()
+
+    def _prepare(self, connection: Connection) -> None:
+        """Every new connection: is the schema there and up to date, has a run begun?"""
+        recovering = connection.execute("select pg_is_in_recovery()").fetchone()
+        if recovering and recovering[0]:
+            self.writable = False
+            migrations.check(migrations.version(connection, self.place.schema), self.place.schema)
+            return
+        migrations.migrate(connection, self.place.schema)
+        now = self.clock.now() if self.clock.manual else None
+        connection.execute(f"select {self.schema}.begin_run(%s)", [now])
+        self.writable = True
+
+    # -- tubes -------------------------------------------------------------------------------------
+
+    def known(self, name: str, connection: Connection, fresh: bool = False) -> Tube:
+        """A tube by name, from memory if this process has seen it."""
+        tube = None if fresh else self._tubes.get(name)
+        if tube is None:
+            self._tubes.pop(name, None)
+            tube = self._tubes[name] = tubes.existing(connection, self.schema, name)
+        return tube
+
+    def forget(self, name: str) -> None:
+        self._tubes.pop(name, None)
+
+    def config_of(self, number: int) -> TubeConfig | None:
+        return next((tube.config for tube in self._tubes.values() if tube.number == number), None)
+
+    def kept(self) -> list[str]:
+        return list(self._sessions)
+
+    def listened(self) -> list[int]:
+        return [self._tubes[name].number for name in self._listeners if name in self._tubes]
+
+    # -- performing ops ----------------------------------------------------------------------------
+
+    def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
+        # Under a manual clock nothing goes on beside a call, so nothing has to get past it.
+        if len(requests) == 1 and isinstance(requests[0], ASIDE) and not self.clock.manual:
+            if self.closed or not self.usable:
+                self.check_usable()
+            self.check_owner()
+            return [self._aside(requests[0], strict)]
+        return super().execute_many(requests, strict)
+
+    def _aside(self, op: ops.Op[Any], strict: bool) -> Answer:
+        """An op on a connection of its own, beside what everybody else does."""
+        with self._connections.borrowed() as connection:
+            done = self._transact(connection, (op,), strict)
+        with self._group.alone():
+            self.note(done)
+            if self._lines.count and done.touched:
+                self._serve(done.touched, strict)
+            elif self._lines.count and isinstance(op, ops.Tick):
+                self._serve(self._lines.tubes(), strict)
+        if self._outbox:
+            self._announce()
+        return done.answers[0]
+
+    def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
+        return self._connections.retrying(lambda connection: self._transact(connection, requests, strict), requests)
+
+    def _transact(self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
+        self._see_listened(connection)
+        work = Work(self, connection, not strict or all(op.weak for op in requests))
+        alone = len(requests) == 1 and (type(requests[0]) in TUBE_CALLS or type(requests[0]) in STORE_CALLS)
+        try:
+            if alone:
+                answers = [self._answered(work, requests[0])]
+            else:
+                with connection.transaction():
+                    answers = [self._answered(work, op) for op in requests]
+        except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable):
+            if not self._tubes:
+                raise
+            self._tubes.clear()  # a tube was dropped elsewhere, and perhaps made anew under another number
+            return self._transact(connection, requests, strict)
+        return Committed(answers, work.touched, work.announced, work.next_due)
+
+    def _see_listened(self, connection: Connection) -> None:
+        for name in self._listeners:
+            if name not in self._tubes:
+                try:
+                    self.known(name, connection)
+                except TubeNotFound:
+                    continue
+
+    def _answered(self, work: Work, op: ops.Op[Any]) -> Answer:
+        try:
+            return work.answer(op)
+        except PenstockError as error:
+            return error
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self.writable = False
+            return NotWritable(f"{self.name} is a standby: it can only be read until it is promoted")
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def foreign_change(self) -> bool:
+        """Ask again every second, or more often while nobody tells us of changes."""
+        now = self.clock.now()
+        pause = 1_000_000 if self._listener is not None and self._listener.hears else 50_000
+        if now - self._polled_at < pause:
+            return False
+        self._polled_at = now
+        return True
+
+    def enlist(self, waiter: Any, strict: bool = True) -> None:
+        super().enlist(waiter, strict)
+        if self._listener is not None:
+            self._listener.attend()
+
+    def waits(self) -> dict[int, tuple[bool, bool]]:
+        """Tubes that somebody waits on here: for tasks, for ends."""
+        found = {}
+        for name in self._lines.tubes():
+            tube = self._tubes.get(name)
+            if tube is not None:
+                takes = self._lines.takers(name) > 0
+                limited = tube.config.features.lanes or tube.config.concurrency is not None
+                found[tube.number] = (takes, limited or self._lines.others(name) > 0)
+        return found
+
+    def changed_elsewhere(self, numbers: Iterable[int]) -> None:
+        """Another process has changed these tubes."""
+        names = {tube.config.name for tube in list(self._tubes.values()) if tube.number in numbers}
+        with self._group.alone():
+            if self._lines.count:
+                self._serve(names & self._lines.tubes(), False)
+        self._announce()
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def check_owner(self) -> None:
+        if getattr(self._local, "inside", 0):
+            raise UsageError("this thread is inside q.transaction(): pass transaction= to every call until it ends")
+
+    def check_usable(self) -> None:
+        super().check_usable()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transactor]:
+        self.check_usable()
+        self.check_owner()
+        with self._connections.borrowed() as connection:
+            self._local.inside = 1
+            transactor = PostgresTransactor(self, connection)
+            try:
+                with connection.transaction():
+                    yield transactor
+            finally:
+                transactor.ended = True
+                self._local.inside = 0
+        with self._group.alone():
+            for work in transactor.works:
+                self.note(Committed([], work.touched, work.announced, work.next_due))
+                if self._lines.count:
+                    self._serve(work.touched, strict=False)
+        self._announce()
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def shut(self) -> None:
+        if self._listener is not None:
+            self._listener.stop()
+        self._connections.close()
+
+    def disown(self) -> None:
+        self._connections.disown()
+
+    def abandon(self) -> None:
+        """Close as though this process had been killed; the next connect begins a run.
+
+        The sessions of this process end with it: a test has no time to wait for their ttl.
+        """
+        dead = list(self._sessions)
+        now = self.clock.now() if self.clock.manual else None
+        with self._connections.borrowed() as connection:
+            connection.execute(f"select {self.schema}.begin_run(%s, %s::uuid[])", [now, dead])
+        self.close()
+
+
+class PostgresTransactor(Transactor):
+    """q.transaction(): a connection of ours that the caller decides about."""
+
+    def __init__(self, store: PostgresStore, connection: Connection) -> None:
+        self.store: PostgresStore = store
+        self.connection = connection
+        self.works: list[Work] = []
+
+    def execute(self, op: ops.Op[R]) -> R:
+        if self.ended:
+            raise UsageError("this transaction has ended; begin another with q.transaction()")
+        work = Work(self.store, self.connection, relaxed=False, joined=True)
+        self.works.append(work)
+        result: R = raised(self.store._answered(work, op))
+        return result
+
+
+__all__ = ["PostgresStore", "STATE", "record"]

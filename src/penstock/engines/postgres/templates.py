@@ -1,0 +1,127 @@
+"""SQL from files: names filled in, and parts that a tube has no use for left out.
+
+`@s` is the quoted schema and `@n` the tube's number; nothing else that a caller chose gets into a statement as text.
+`--if feature` .. `--end` and `--unless feature` .. `--end` bracket what only some tubes have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+
+from psycopg import sql
+
+from penstock.model.state import BURIED_REASONS, DONE_REASONS, State
+from penstock.model.tube import TubeConfig
+
+HERE = Path(__file__).parent
+FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "api")
+TUBE = ("counts", "lanes", "save", "settle", "put", "take", "ack")
+SETTINGS = " ".join(
+    f"set {name} = {value}"
+    for name, value in {
+        # Plans must not depend on what a table held when a connection first saw it.
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        "enable_hashjoin": "off",
+        "enable_mergejoin": "off",
+        "jit": "off",
+    }.items()
+)
+UNWRITTEN = ("seq", "id", "data", "body", "place")
+"""Columns that a change of state never writes."""
+COLUMNS = tuple(
+    line.split()[0]
+    for line in (HERE / "migrations/0001_initial.sql")
+    .read_text()
+    .split("create type @s.task as (")[1]
+    .split(");")[0]
+    .splitlines()
+    if line.startswith("    ")
+)
+_PART = re.compile(r"^--(if|unless) (\w+)\n(.*?)^--end\n", re.M | re.S)
+
+
+def quoted(name: str) -> str:
+    """An identifier, by the driver's own quoting."""
+    return sql.Identifier(name).as_string(None)
+
+
+def channel(schema: str) -> str:
+    """What processes on a schema listen to."""
+    return "penstock_" + hashlib.sha256(schema.encode()).hexdigest()[:16]
+
+
+def lock(schema: str, number: int = 0) -> int:
+    """The first of eight advisory locks of a tube; tube 0 stands for the store."""
+    return (int.from_bytes(hashlib.sha256(schema.encode()).digest()[:4], "big") << 28) + number * 8
+
+
+@cache
+def text(name: str) -> str:
+    """A file of this folder."""
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def render(source: str, schema: str, **names: str) -> str:
+    """Fill in names."""
+    names = {"s": quoted(schema), "settings": SETTINGS, "channel": channel(schema), **names}
+    longest_first = "|".join(sorted(names, key=len, reverse=True))
+    return re.sub(f"@({longest_first})(?![a-z])", lambda found: names[found[1]], source)
+
+
+def functions(schema: str) -> str:
+    """The functions that all tubes share."""
+    return "\n".join(render(text(f"functions/{name}.sql"), schema) for name in FUNCTIONS)
+
+
+def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
+    """One file of a tube's own."""
+    flags = {
+        "lanes": config.features.lanes,
+        "ids": config.id not in ("auto", "time64") or config.adopted is not None,
+        "time64": config.id == "time64",
+    }
+    source = text(f"tube/{part}.sql")
+    while True:
+        source, changed = _PART.subn(lambda m: m[3] if flags[m[2]] == (m[1] == "if") else "", source)
+        if not changed:
+            break
+    by_seq = not flags["ids"]
+    return render(
+        source,
+        schema,
+        n=str(number),
+        lock=str(lock(schema, number)),
+        unlogged="unlogged" if config.temporary else "",
+        states=_listed(State),
+        buried_reasons=_listed(BURIED_REASONS),
+        done_reasons=_listed(DONE_REASONS),
+        by_id="seq = p_id::bigint" if by_seq else "id = p_id",
+        by_item="t.seq = i.id::bigint" if by_seq else "t.id = i.id",
+        assignments=", ".join(f"{name} = t.{name}" for name in COLUMNS if name not in UNWRITTEN),
+        taking_v=_taking("v_session", "v_now", schema),
+        taking_p=_taking("p_session", "p_now", schema),
+    )
+
+
+def tube_functions(schema: str, number: int, config: TubeConfig) -> str:
+    """All functions of a tube's own."""
+    parts = [part for part in TUBE if part != "lanes" or config.features.lanes]
+    return "\n".join(tube(part, schema, number, config) for part in parts)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(f"'{value}'" for value in values)  # type: ignore[attr-defined]
+
+
+def _taking(session: str, now: str, schema: str) -> str:
+    deadline = f"{quoted(schema)}.after({now}, coalesce(p_ttr, x.ttr))"
+    return (
+        f"state = 'taken', session = {session}, token = nextval('{quoted(schema)}.tokens'), attempt = x.attempt + 1, "
+        f"taken_at = {now}, deadline = {deadline}, due_at = {deadline}, "
+        f"due_rank = case when {deadline} is not null then 0 end"
+    )

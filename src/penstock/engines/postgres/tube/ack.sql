@@ -1,0 +1,121 @@
+-- The work of these tasks is done: an answer each, 'gone' with the moment for those that are not kept.
+create or replace function @s.ack_@n(
+    p_version bigint, p_now bigint, p_kept uuid[], p_listen integer[], p_relaxed boolean, p_joined boolean, p_session uuid,
+    p_ids text[], p_tokens bigint[], p_results text[], p_keeps bigint[]
+) returns setof @s.answer language plpgsql @settings as $$
+declare
+    c @s.tubes;
+    v_now bigint := @s.now_us(p_now);
+    v_listen boolean := @n = any (p_listen);
+    v_session bigint;
+    v_done boolean[] := array_fill(false, array[cardinality(p_ids)]);
+    v_gone bigint := 0;
+    v_lanes text[] := array[]::text[];
+    v_items bigint[] := array[]::bigint[];
+    r record;
+begin
+    select * into c from @s.tubes where number = @n;
+    if c.version <> p_version then
+        return next @s.error('Stale', @n, c.version::text);
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    if not p_joined and exists (select from @s.sessions where expires_at <= v_now) then
+        return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
+    end if;
+    select number into v_session from @s.sessions where uuid = p_session;
+    -- The ordinary case, all at once: held by the caller, in time, not kept, nobody listens.
+    if c.keep = 0 and not c.history and not v_listen then
+        for r in
+            with held as materialized (
+                select t.seq, i.item, t.lane from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item)
+                join @s.tasks_@n t on @by_item
+                where t.state = 'taken' and t.session = v_session and t.token = i.token
+                    and coalesce(i.keep, t.keep, 0) = 0 and (t.deadline is null or t.deadline > v_now)
+                    and t.repeat is null and t.watched_until is null
+                order by t.seq for update of t
+            )
+            delete from @s.tasks_@n t using held where t.seq = held.seq returning held.item, held.lane
+        loop
+            v_gone := v_gone + 1;
+            v_done[r.item] := true;
+--if lanes
+            if r.lane is not null then
+                v_lanes := v_lanes || r.lane;
+                v_items := v_items || r.item;
+            end if;
+--end
+        end loop;
+        if v_gone > 0 then
+            insert into @s.counts_@n values (v_gone, 'taken', 'gone', 'ack');
+            return next @s.error('gone', @n, null, v_gone::integer, v_now);
+            perform @s.wake(@n, false, true);
+        end if;
+--if lanes
+        for r in
+            select f.lane, count(*) as freed from unnest(v_lanes, v_items) f (lane, item) group by f.lane order by min(f.item)
+        loop
+            perform @s.freed_@n(c, r.lane, v_now, p_joined, r.freed);
+        end loop;
+--end
+        if v_gone = cardinality(p_ids) then
+            return;
+        end if;
+    end if;
+    for r in
+        select * from unnest(p_ids, p_tokens, p_results, p_keeps) with ordinality i (id, token, result, keep, item)
+        where not v_done[i.item] order by i.item
+    loop
+        return query select * from @s.ack_one_@n(
+            c, v_now, p_joined, v_listen, v_session, r.item::integer, r.id, r.token, r.result, r.keep
+        );
+    end loop;
+end $$;
+
+create or replace function @s.ack_one_@n(
+    c @s.tubes, p_now bigint, p_joined boolean, p_listen boolean, p_session bigint, p_item integer, p_id text,
+    p_token bigint, p_result text, p_keep bigint
+) returns setof @s.answer language plpgsql as $$
+declare
+    t @s.task;
+    a @s.answer;
+    v_error @s.answer;
+    v_steps @s.step[];
+begin
+    for a in select * from @s.find_@n(c, p_id, p_now, p_joined, p_listen) loop
+        if a.kind = 'step' then
+            return next a;
+        else
+            select * into t from @s.tasks_@n where seq = a.seq;
+        end if;
+    end loop;
+    v_error := @s.lease_error(@n, t, p_token, p_session, p_item);
+    if v_error.kind is not null then
+        return next v_error;
+        return;
+    end if;
+    v_steps := @s.rule_ack(c, t, p_now, p_result, p_keep);
+    perform @s.save_@n(c, t, v_steps, p_joined);
+    if p_listen then
+        return query select * from @s.announced(@n, v_steps);
+    end if;
+    return next @s.answer('task', @n, null, p_now, (v_steps[1]).after, p_item);
+end $$;
+--if lanes
+
+-- Slots of a lane were given back by an ack.
+create or replace function @s.freed_@n(c @s.tubes, p_lane text, p_now bigint, p_joined boolean, p_freed bigint)
+returns void language plpgsql as $$
+declare
+    v_none @s.task;
+    l record;
+begin
+    select * into l from @s.limits_@n(c, p_lane);
+    perform @s.refresh_@n(
+        c, p_lane, p_now, p_joined, v_none, v_none,
+        l.concurrency is not null and @s.held_@n(p_lane, l.concurrency) + p_freed >= l.concurrency
+    );
+end $$;
+--end

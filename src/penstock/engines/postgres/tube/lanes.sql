@@ -1,0 +1,223 @@
+-- Lanes by tickets: whoever may have made a lane grantable leaves a ticket for it in the same transaction, and only
+-- who holds the lane's lock, has read its tickets, and has judged the lane in a later statement, removes those.
+
+create or replace function @s.lane_lock_@n(p_lane text) returns boolean
+language sql volatile as $$ select pg_try_advisory_xact_lock(hashtextextended(p_lane, @lock)) $$;
+
+-- What holds for a lane. next_at: when its rate lets the next task through.
+create or replace function @s.limits_@n(
+    c @s.tubes, p_lane text, out concurrency bigint, out rate double precision, out burst bigint, out paused boolean,
+    out step bigint, out tat bigint, out next_at bigint
+) language plpgsql stable as $$
+begin
+    select l.concurrency, l.rate, l.burst, l.paused, l.tat into concurrency, rate, burst, paused, tat
+        from @s.lanes_@n l where l.lane = p_lane;
+    concurrency := coalesce(concurrency, c.lane_concurrency);
+    rate := coalesce(rate, c.lane_rate);
+    burst := coalesce(burst, c.lane_burst);
+    paused := coalesce(paused, false);
+    tat := coalesce(tat, 0);
+    if rate is not null then
+        step := ceil(1000000 / rate);
+        next_at := tat - (burst - 1) * step;
+    end if;
+end $$;
+
+-- The task that a grant from a lane would be for.
+create or replace function @s.head_@n(c @s.tubes, p_lane text, out seq bigint, out pri bigint)
+language plpgsql stable as $$
+declare
+    v_state text;
+begin
+    if c.lane_order = 'strict' then
+        select t.seq, t.pri, t.state into seq, pri, v_state from @s.tasks_@n t
+            where t.lane = p_lane and t.state in ('ready', 'delayed', 'buried') order by t.pri, t.seq limit 1;
+        if v_state is distinct from 'ready' then
+            seq := null;
+            pri := null;
+        end if;
+    else
+        select t.seq, t.pri into seq, pri from @s.tasks_@n t
+            where t.lane = p_lane and t.state = 'ready' order by t.pri, t.seq limit 1;
+    end if;
+end $$;
+
+create or replace function @s.held_@n(p_lane text, p_most bigint) returns bigint
+language sql stable as $$
+    select count(*) from (select from @s.tasks_@n where lane = p_lane and state = 'taken' limit p_most) held
+$$;
+
+-- A task of the lane has changed, or its limits have (p_before and p_after are null then, p_was_shut says the rest).
+-- An open lane with a READY task first has a ticket; it joins the line at the back.
+create or replace function @s.refresh_@n(
+    c @s.tubes, p_lane text, p_at bigint, p_joined boolean, p_before @s.task, p_after @s.task,
+    p_was_shut boolean default false
+) returns void language plpgsql as $$
+declare
+    v_tickets tid[];
+    v_place bigint;
+    v_first @s.tickets_@n;
+    v_seq bigint;
+    v_pri bigint;
+    v_held bigint := 0;
+    v_back boolean := p_was_shut;
+    l record;
+begin
+    -- A caller's own transaction may stay open for long: it must not keep others from the lane.
+    -- The ticket stands before everything, so that a taker looks at once and puts it where it belongs.
+    if p_joined or not @s.lane_lock_@n(p_lane) then
+        insert into @s.tickets_@n (pri, place, lane) values (
+            -9223372036854775808, case when c.lane_pick = 'turns' then nextval('@s.places_@n') else 0 end, p_lane
+        );
+        return;
+    end if;
+    select array_agg(ctid), min(place) filter (where at is null) into v_tickets, v_place
+        from (select ctid, place, at from @s.tickets_@n where lane = p_lane limit 500) seen;
+    select * into l from @s.limits_@n(c, p_lane);
+    select * into v_seq, v_pri from @s.head_@n(c, p_lane);
+    if v_seq is null then
+        delete from @s.tickets_@n where ctid = any (v_tickets);
+        return;
+    end if;
+    if l.concurrency is not null then
+        v_held := @s.held_@n(p_lane, l.concurrency + 1);
+    end if;
+    if l.paused or v_held >= l.concurrency then
+        delete from @s.tickets_@n where ctid = any (v_tickets);
+        return;
+    end if;
+    if l.next_at > p_at then
+        delete from @s.tickets_@n where ctid = any (v_tickets);
+        insert into @s.tickets_@n (pri, place, lane, at) values (v_pri, v_seq, p_lane, l.next_at);
+        return;
+    end if;
+    if c.lane_pick = 'order' then
+        v_place := v_seq;
+    else
+        -- It was full until now, or the task that stood in the line for it has gone or changed.
+        v_back := v_back or v_place is null
+            or v_held + (p_before.state is not distinct from 'taken')::integer
+                - (p_after.state is not distinct from 'taken')::integer >= l.concurrency
+            or (p_before.state = 'ready' and p_before.lane = p_lane
+                and (p_after.state is distinct from 'ready' or p_after.pri <> p_before.pri or p_after.lane is distinct from p_lane)
+                and (p_before.pri, p_before.seq) <= (v_pri, v_seq))
+            or (p_before.seq = v_seq and p_before.state = 'ready' and p_after.pri < p_before.pri
+                and not exists (select from @s.tasks_@n t where t.lane = p_lane and t.state = 'ready'
+                    and (t.pri, t.seq) < (p_before.pri, p_before.seq) and t.seq <> v_seq));
+        if coalesce(v_back, false) then
+            v_place := nextval('@s.places_@n');
+        end if;
+    end if;
+    if cardinality(v_tickets) = 1 then
+        select * into v_first from @s.tickets_@n where ctid = v_tickets[1];
+        if v_first.at is null and v_first.pri = v_pri and v_first.place = v_place then
+            return;
+        end if;
+    end if;
+    delete from @s.tickets_@n where ctid = any (v_tickets);
+    insert into @s.tickets_@n (pri, place, lane) values (v_pri, v_place, p_lane);
+end $$;
+
+-- True when a task of the lane could be granted now.
+create or replace function @s.is_open_@n(c @s.tubes, p_lane text, p_now bigint) returns boolean
+language plpgsql stable as $$
+declare
+    l record;
+begin
+    select * into l from @s.limits_@n(c, p_lane);
+    return not l.paused
+        and coalesce(@s.held_@n(p_lane, l.concurrency) < l.concurrency, true)
+        and coalesce(l.next_at <= p_now, true)
+        and (select seq from @s.head_@n(c, p_lane)) is not null;
+end $$;
+
+-- Options of the lanes have changed: those that open join the line by their first READY tasks, those that stand
+-- in it stay where they are. When lanes are picked otherwise from now on they stand by age.
+create or replace function @s.refresh_all_@n(c_old @s.tubes, c @s.tubes, p_now bigint) returns void language plpgsql as $$
+declare
+    v_lane text;
+    v_open boolean;
+    v_none @s.task;
+    v_seq bigint;
+    v_pri bigint;
+begin
+    if c.lane_pick <> c_old.lane_pick then
+        perform setval('@s.places_@n', greatest(
+            (select last_value from @s.places_@n), (select last_value from @s.seqs_@n)
+        ));
+        update @s.tasks_@n set place = seq where lane is null;
+    end if;
+    for v_lane in
+        select lane from (
+            select distinct on (lane) lane, pri, seq from @s.tasks_@n
+            where state = 'ready' and lane is not null order by lane, pri, seq
+        ) firsts order by pri, seq
+    loop
+        v_open := @s.is_open_@n(c_old, v_lane, p_now);
+        if v_open and c.lane_pick <> c_old.lane_pick and @s.lane_lock_@n(v_lane) then
+            select * into v_seq, v_pri from @s.head_@n(c_old, v_lane);
+            delete from @s.tickets_@n where lane = v_lane;
+            insert into @s.tickets_@n (pri, place, lane) values (v_pri, v_seq, v_lane);
+        end if;
+        perform @s.refresh_@n(c, v_lane, p_now, false, v_none, v_none, not v_open);
+    end loop;
+end $$;
+
+-- Set limits of one lane; what is not in p_options stays.
+create or replace function @s.configure_lane_@n(c @s.tubes, p_lane text, p_options jsonb, p_now bigint) returns void
+language plpgsql as $$
+declare
+    v_open boolean := @s.is_open_@n(c, p_lane, p_now);
+    v_none @s.task;
+begin
+    insert into @s.lanes_@n (lane) values (p_lane) on conflict do nothing;
+    update @s.lanes_@n set
+        concurrency = case when p_options ? 'concurrency' then (p_options ->> 'concurrency')::bigint else concurrency end,
+        rate = case when p_options ? 'rate' then (p_options ->> 'rate')::double precision else rate end,
+        burst = case when p_options ? 'burst' then (p_options ->> 'burst')::bigint else burst end,
+        paused = case when p_options ? 'paused' then (p_options ->> 'paused')::boolean else paused end
+        where lane = p_lane;
+    perform @s.refresh_@n(c, p_lane, p_now, false, v_none, v_none, not v_open);
+    perform @s.wake(@n, true, false);
+end $$;
+
+-- The first lane after a name that holds tasks or has settings.
+create or replace function @s.next_lane_@n(p_after text) returns text language sql stable as $$
+    select min(lane) from (
+        (select lane from @s.tasks_@n where state = 'ready' and lane is not null and (p_after is null or lane > p_after)
+            order by lane limit 1)
+        union all
+        (select lane from @s.tasks_@n where state = 'taken' and lane is not null and (p_after is null or lane > p_after)
+            order by lane limit 1)
+        union all
+        (select lane from @s.lanes_@n where (p_after is null or lane > p_after)
+            and (concurrency is not null or rate is not null or burst is not null or paused) order by lane limit 1)
+    ) firsts
+$$;
+
+create or replace function @s.lanes_list_@n(c @s.tubes, p_limit bigint, p_after text, p_now bigint) returns table (
+    lane text, ready bigint, taken bigint, concurrency bigint, rate double precision, burst bigint, paused boolean, next_at bigint
+) language plpgsql stable as $$
+declare
+    l record;
+    v_lane text := p_after;
+begin
+    for i in 1 .. p_limit loop
+        v_lane := @s.next_lane_@n(v_lane);
+        exit when v_lane is null;
+        select * into l from @s.limits_@n(c, v_lane);
+        return query select v_lane,
+            (select count(*) from @s.tasks_@n t where t.lane = v_lane and t.state = 'ready'),
+            (select count(*) from @s.tasks_@n t where t.lane = v_lane and t.state = 'taken'),
+            l.concurrency, l.rate, l.burst, l.paused, case when l.next_at > p_now then l.next_at end;
+    end loop;
+end $$;
+
+-- Rows of lanes that have neither settings nor anything to remember of their rate.
+create or replace function @s.forget_lanes_@n(p_now bigint) returns void language sql volatile as $$
+    delete from @s.lanes_@n where ctid = any (array(
+        select ctid from @s.lanes_@n
+        where tat <= p_now and concurrency is null and rate is null and burst is null and not paused
+        limit 100 for update skip locked
+    ))
+$$;

@@ -1,0 +1,236 @@
+-- One task. Answers it with its outcome in info, or an error.
+create or replace function @s.put_@n(
+    c @s.tubes, p_now bigint, p_joined boolean, p_listen boolean, p_item integer, p_data json, p_body bytea, p_pri bigint,
+    p_ttl bigint, p_derived boolean, p_ttr bigint, p_delay bigint, p_lane text, p_key text, p_on_conflict text, p_put_id text,
+    p_id text, p_max_attempts bigint, p_keep bigint, p_repeat bigint
+) returns setof @s.answer language plpgsql as $$
+declare
+    t @s.task;
+    o @s.task;
+    v_steps @s.step[];
+    v_inserted boolean;
+    v_full boolean;
+begin
+    -- Round again when somebody else puts the same key in this very moment.
+    for round in 1 .. 10 loop
+        if p_put_id is not null then
+            select * into o from @s.tasks_@n where put_id = p_put_id;
+            if found then
+                select (a).seq into t.seq from @s.settled_of_@n(c, o, p_now, p_joined, p_listen) a where (a).kind = 'task';
+                select * into o from @s.tasks_@n where put_id = p_put_id;
+                if found then
+                    return next @s.answer('task', @n, 'existing', p_now, o, p_item);
+                    return;
+                end if;
+            end if;
+        end if;
+        if p_key is not null then
+            select * into o from @s.tasks_@n where key = p_key and state <> 'done';
+            if found then
+                perform @s.settled_of_@n(c, o, p_now, p_joined, p_listen);
+                select * into o from @s.tasks_@n where key = p_key and state <> 'done' for update;
+                if found then
+                    return query select * from @s.conflict_@n(
+                        c, o, p_now, p_joined, p_listen, p_item, p_data, p_body, p_pri, p_ttl, p_derived, p_ttr, p_delay,
+                        p_lane, p_key, p_on_conflict, p_put_id, p_max_attempts, p_keep, p_repeat
+                    );
+                    return;
+                end if;
+            end if;
+        end if;
+--if ids
+        if p_id is not null and exists (select from @s.tasks_@n where id = p_id) then
+            return next @s.error('DuplicateKey', @n, 'id', p_item);
+            return;
+        end if;
+--end
+        if c.capacity is not null then
+            select coalesce(sum(case when target in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
+                - coalesce(sum(case when source in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0) >= c.capacity
+                into v_full from @s.counts_@n;
+            if v_full then
+                return next @s.error('TubeFull', @n, c.capacity::text, p_item);
+                return;
+            end if;
+        end if;
+        t := @s.fresh(c, p_now, p_pri, p_ttl, p_derived, p_ttr, p_delay, p_lane, p_max_attempts, p_repeat);
+        t.data := p_data;
+        t.body := p_body;
+        t.key := p_key;
+        t.put_id := p_put_id;
+        t.keep := p_keep;
+        perform pg_current_xact_id();  -- before the number: see functions/marks.sql
+--if time64
+        t.seq := @s.next_seq_@n(p_now * 1000);
+--end
+--unless time64
+        t.seq := nextval('@s.seqs_@n');
+--end
+--if ids
+        t.id := coalesce(p_id, '"' || gen_random_uuid() || '"');
+--end
+--if lanes
+        t.place := case when c.lane_pick = 'turns' and t.lane is null then nextval('@s.places_@n') else t.seq end;
+--end
+        t := @s.timed(t);
+        insert into @s.tasks_@n values (t.*) on conflict do nothing;
+        if found then
+            exit;
+        end if;
+        t := null;
+    end loop;
+    if t.seq is null then
+        return next @s.error('DuplicateKey', @n, 'key', p_item);
+        return;
+    end if;
+    insert into @s.counts_@n values (1, null, t.state, 'put');
+    if c.history then
+        perform @s.record(c, o, row('put', p_now, null, t)::@s.step);
+    end if;
+--if lanes
+    if t.lane is not null and t.state = 'ready' then
+        perform @s.put_ticket_@n(c, t.lane, t.pri, t.seq, p_now);
+    end if;
+--end
+    perform @s.wake(@n, t.state = 'ready', false);
+    if p_listen then
+        return query select * from @s.announced(@n, array[row('put', p_now, null, t)::@s.step]);
+    end if;
+    return next @s.answer('task', @n, 'new', p_now, t, p_item);
+end $$;
+
+-- Do what is due for a task that was found without a lock.
+create or replace function @s.settled_of_@n(c @s.tubes, o @s.task, p_now bigint, p_joined boolean, p_listen boolean)
+returns setof @s.answer language plpgsql as $$
+declare
+    t @s.task;
+begin
+    if o.due_at <= p_now then
+        select * into t from @s.tasks_@n where seq = o.seq for update;
+        if found then
+            return query select * from @s.settled_@n(c, t, p_now, p_joined, p_listen);
+        end if;
+    end if;
+end $$;
+
+-- A live task has the key already. [16]
+create or replace function @s.conflict_@n(
+    c @s.tubes, o @s.task, p_now bigint, p_joined boolean, p_listen boolean, p_item integer, p_data json, p_body bytea,
+    p_pri bigint, p_ttl bigint, p_derived boolean, p_ttr bigint, p_delay bigint, p_lane text, p_key text, p_on_conflict text,
+    p_put_id text, p_max_attempts bigint, p_keep bigint, p_repeat bigint
+) returns setof @s.answer language plpgsql as $$
+declare
+    t @s.task;
+    v_steps @s.step[];
+    v_outcome text;
+begin
+    if p_on_conflict = 'ignore' or (p_on_conflict = 'restart' and o.state in ('ready', 'taken')) then
+        return next @s.answer('task', @n, 'existing', p_now, o, p_item);
+        return;
+    elsif p_on_conflict = 'restart' then
+        v_steps := @s.rule_restart(o, p_now, 0);
+        v_outcome := 'restarted';
+    elsif p_on_conflict = 'replace' and o.state <> 'taken' then
+        t := @s.fresh(c, p_now, p_pri, p_ttl, p_derived, p_ttr, p_delay, p_lane, p_max_attempts, p_repeat);
+        t.data := p_data;
+        t.body := p_body;
+        t.key := p_key;
+        t.put_id := p_put_id;
+        t.keep := p_keep;
+        t.seq := o.seq;
+        t.id := o.id;
+        t.place := o.place;
+--if lanes
+        if t.lane is null and o.lane is not null and c.lane_pick = 'turns' then
+            t.place := nextval('@s.places_@n');
+        end if;
+--end
+        v_steps := array[row('replace', p_now, null, t)::@s.step];
+        v_outcome := 'replaced';
+    else
+        return next @s.error('DuplicateKey', @n, 'key ' || o.state, p_item);
+        return;
+    end if;
+    t := @s.save_@n(c, o, v_steps, p_joined);
+    if v_outcome = 'replaced' then
+        update @s.tasks_@n set data = p_data, body = p_body, place = ((v_steps[1]).after).place where seq = t.seq;
+    end if;
+    if p_listen then
+        return query select * from @s.announced(@n, v_steps);
+    end if;
+    return next @s.answer('task', @n, v_outcome, p_now, t, p_item);
+end $$;
+--if time64
+
+-- A number of at least this, above all before. The lock is held for this moment alone, not for the transaction.
+create or replace function @s.next_seq_@n(p_least bigint) returns bigint language plpgsql as $$
+declare
+    v_last bigint;
+begin
+    perform pg_advisory_lock(@lock);
+    select case when is_called then last_value else 0 end into v_last from @s.seqs_@n;
+    v_last := setval('@s.seqs_@n', greatest(v_last + 1, p_least));
+    perform pg_advisory_unlock(@lock);
+    return v_last;
+end $$;
+--end
+--if lanes
+
+-- The ticket of a task that was put. It locks nothing and waits for nobody; a lane that its rate has shut
+-- gets a dated one.
+create or replace function @s.put_ticket_@n(c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint)
+returns void language plpgsql as $$
+declare
+    l record;
+    v_place bigint := p_seq;
+begin
+    select * into l from @s.limits_@n(c, p_lane);
+    if l.next_at > p_now then
+        insert into @s.tickets_@n (pri, place, lane, at) values (p_pri, p_seq, p_lane, l.next_at);
+        return;
+    end if;
+    if c.lane_pick = 'turns' then
+        select min(place) into v_place from @s.tickets_@n where lane = p_lane and at is null;
+        v_place := coalesce(v_place, nextval('@s.places_@n'));
+    end if;
+    insert into @s.tickets_@n (pri, place, lane) values (p_pri, v_place, p_lane);
+end $$;
+--end
+
+-- Store tasks, in order. p_items is an array of objects with what was given of each; p_bodies their bytes, if any.
+create or replace function @s.puts_@n(
+    p_version bigint, p_now bigint, p_kept uuid[], p_listen integer[], p_relaxed boolean, p_joined boolean, p_items json,
+    p_bodies bytea[]
+) returns setof @s.answer language plpgsql @settings as $$
+declare
+    c @s.tubes;
+    v_now bigint := @s.now_us(p_now);
+    v_listen boolean := @n = any (p_listen);
+    i record;
+begin
+    select * into c from @s.tubes where number = @n;
+    if c.version <> p_version then
+        return next @s.error('Stale', @n, c.version::text);
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    if not p_joined and c.capacity is not null then
+        perform pg_advisory_xact_lock(@lock + 3);
+        return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
+        return query select * from @s.settle_@n(c, v_now, 1000, v_listen);
+    end if;
+    for i in
+        select * from json_to_recordset(p_items) as j (
+            item integer, data json, pri bigint, ttl bigint, derived boolean, ttr bigint, delay bigint, delay_until bigint,
+            lane text, key text, on_conflict text, put_id text, id text, max_attempts bigint, keep bigint, repeat bigint
+        )
+    loop
+        return query select * from @s.put_@n(
+            c, v_now, p_joined, v_listen, i.item, i.data, p_bodies[i.item + 1], i.pri, i.ttl, coalesce(i.derived, false), i.ttr,
+            greatest(0, coalesce(i.delay, i.delay_until - v_now, 0)), i.lane, i.key, i.on_conflict, i.put_id, i.id,
+            i.max_attempts, i.keep, i.repeat
+        );
+    end loop;
+end $$;

@@ -1,0 +1,65 @@
+-- Do all that is due up to a moment, in the order of (moment, rank, seq). Rows that others hold are left to them.
+create or replace function @s.settle_@n(c @s.tubes, p_until bigint, p_most integer, p_listen boolean)
+returns setof @s.answer language plpgsql as $$
+declare
+    t @s.task;
+    v_at bigint := -1;
+    v_rank smallint := -1;
+    v_seq bigint := -1;
+    v_steps @s.step[];
+--if lanes
+    v_lane text;
+    v_lane_at bigint;
+    v_ticket tid;
+    v_found boolean;
+    v_none @s.task;
+--end
+begin
+    for i in 1 .. p_most loop
+        select * into t from @s.tasks_@n
+            where due_at <= p_until and (due_at, due_rank, seq) > (v_at, v_rank, v_seq)
+            order by due_at, due_rank, seq limit 1 for update skip locked;
+--unless lanes
+        exit when not found;
+--end
+--if lanes
+        v_found := found;
+        select k.lane, k.at, k.ctid into v_lane, v_lane_at, v_ticket from @s.tickets_@n k
+            where k.at <= p_until and k.at >= v_at order by k.at, k.lane limit 1 for update skip locked;
+        exit when not v_found and not found;
+        if found and (not v_found or v_lane_at < t.due_at) then
+            v_at := v_lane_at;
+            v_rank := 4;
+            v_seq := -1;
+            if @s.lane_lock_@n(v_lane) then
+                perform @s.refresh_@n(c, v_lane, v_lane_at, false, v_none, v_none, true);
+            else
+                -- Who has the lane may have read it too early: let the next taker judge it.
+                delete from @s.tickets_@n where ctid = v_ticket;
+                insert into @s.tickets_@n (pri, place, lane) values (-9223372036854775808, 0, v_lane);
+            end if;
+            perform @s.wake(@n, true, false);
+            continue;
+        end if;
+--end
+        v_at := t.due_at;
+        v_rank := t.due_rank;
+        v_seq := t.seq;
+        v_steps := @s.rule_settle(c, t);
+        perform @s.save_@n(c, t, v_steps, false);
+        if p_listen then
+            return query select * from @s.announced(@n, v_steps);
+        end if;
+    end loop;
+end $$;
+
+-- The next moment at which time changes something here.
+create or replace function @s.next_due_@n() returns bigint language sql volatile as $$
+    select min(at) from (
+        (select due_at as at from @s.tasks_@n where due_at is not null order by due_at limit 1)
+--if lanes
+        union all
+        (select at from @s.tickets_@n where at is not null order by at limit 1)
+--end
+    ) moments
+$$;

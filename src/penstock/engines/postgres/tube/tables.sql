@@ -1,0 +1,54 @@
+create @unlogged table @s.tasks_@n of @s.task (
+    primary key (seq),
+    state not null check (state in (@states)),
+    pri not null,
+    check ((state = 'taken') = (token is not null)),
+    check ((state = 'taken') = (session is not null)),
+    check (case state when 'buried' then reason in (@buried_reasons) when 'done' then reason in (@done_reasons) else reason is null end)
+) with (
+    fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
+    autovacuum_vacuum_cost_delay = 1
+);
+create sequence @s.seqs_@n;
+create sequence @s.places_@n;
+create index tasks_@n_taken on @s.tasks_@n (session, seq) where state = 'taken';
+create index tasks_@n_due on @s.tasks_@n (due_at, due_rank, seq) where due_at is not null;
+create index tasks_@n_buried on @s.tasks_@n (pri, seq) where state = 'buried';
+create unique index tasks_@n_key on @s.tasks_@n (key) where key is not null and state <> 'done';
+create unique index tasks_@n_put_id on @s.tasks_@n (put_id) where put_id is not null;
+--if ids
+create unique index tasks_@n_id on @s.tasks_@n (id);
+--end
+--unless lanes
+create index tasks_@n_line on @s.tasks_@n (pri, seq) where state = 'ready';
+--end
+--if lanes
+create index tasks_@n_line on @s.tasks_@n (pri, place) where state = 'ready' and lane is null;
+create index tasks_@n_lane on @s.tasks_@n (lane, pri, seq) where state = 'ready' and lane is not null;
+create index tasks_@n_slots on @s.tasks_@n (lane) where state = 'taken' and lane is not null;
+create table @s.lanes_@n (
+    lane text primary key,
+    concurrency bigint,
+    rate double precision,
+    burst bigint,
+    paused boolean not null default false,
+    tat bigint not null default 0
+) with (fillfactor = 70);
+create @unlogged table @s.tickets_@n (
+    pri bigint not null,
+    place bigint not null,
+    lane text not null,
+    at bigint
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
+create index tickets_@n_line on @s.tickets_@n (pri, place) where at is null;
+create index tickets_@n_at on @s.tickets_@n (at) where at is not null;
+create index tickets_@n_lane on @s.tickets_@n (lane);
+--end
+create @unlogged table @s.counts_@n (
+    n bigint not null,
+    source text,
+    target text,
+    event text,
+    second text
+) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
