@@ -197,7 +197,7 @@ def store_name(url: str) -> str:
         name = _memory_name(url)
         return MEMORY + name if name else _anonymous_name()
     if _is_postgres(url):
-        return _postgres_place(url).name
+        return str(_postgres_place(url).name)
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)

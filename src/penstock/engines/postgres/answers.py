@@ -16,7 +16,6 @@ from penstock.model.errors import (
     NotOwner,
     NotTaken,
     PenstockError,
-    SessionExpired,
     TaskNotFound,
     TubeFull,
     WrongState,
@@ -106,8 +105,6 @@ def refusal(row: Row, config: TubeConfig, task: Any = None, key: str | None = No
         return WrongState(f"task {task!r} is {info}")
     if code == "TubeFull":
         return TubeFull(f"tube {name!r} holds its capacity of {info} tasks; finish some or wait")
-    if code == "SessionExpired":
-        return SessionExpired("no session with this uuid lives: it is unknown or has ended")
     if code == "DuplicateKey":
         return _duplicate(info, name, task, key)
     raise AssertionError(f"the store answered {row[INFO]!r}")

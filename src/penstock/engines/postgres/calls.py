@@ -18,10 +18,10 @@ from penstock.engines.verbs.leases import check_take
 from penstock.engines.verbs.putting import check_draft, check_id
 from penstock.model import ops, rules
 from penstock.model.duration import At, Delay
-from penstock.model.errors import PenstockError, UsageError
+from penstock.model.errors import PenstockError, SessionExpired, UsageError
 from penstock.model.session import Session
 from penstock.model.state import State
-from penstock.model.stats import Statistics
+from penstock.model.stats import CALLS, Statistics
 from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record, TaskId
 from penstock.model.tube import TubeConfig
 
@@ -160,7 +160,7 @@ def ack(context: Context, op: ops.Ack, tube: Tube) -> Call:
 
     def read(answer: Answer) -> list[Record | Gone | PenstockError]:
         results: list[Any] = [None] * len(op.items)
-        gone: Gone | None = None
+        gone: Any = None
         for row in answer.rows:
             if row[KIND] == "task":
                 results[row[ITEM] - 1] = record(row)
@@ -349,14 +349,8 @@ def get_statistics(context: Context, op: ops.GetStatistics, tubes: dict[int, str
 def _statistics(numbers: dict[str, int]) -> Statistics:
     tasks = {state.value: numbers.get(state.value, 0) for state in State if state != State.DONE}
     total = sum(tasks.values())
-    calls = {event.value: numbers.get(f"c:{event.value}", 0) for event in ops_events()}
+    calls = {event.value: numbers.get(f"c:{event.value}", 0) for event in CALLS}
     return Statistics({**tasks, "kept": numbers.get("done", 0), "done": numbers.get("ended", 0), "total": total}, calls)
-
-
-def ops_events() -> tuple[Any, ...]:
-    from penstock.model.stats import CALLS
-
-    return CALLS
 
 
 def read_history(context: Context, op: ops.ReadHistory) -> Call:
@@ -372,7 +366,7 @@ def read_history(context: Context, op: ops.ReadHistory) -> Call:
 
 def forget_history(context: Context, op: ops.ForgetHistory) -> Call:
     return Call(
-        f"with old as (delete from {context.schema}.events where seq <= %s returning 1) "  # noqa: S608
+        f"with old as (delete from {context.schema}.events where seq <= %s returning 1) "
         "select 'value', null::int, null::int, null, count(*) from old",
         (op.upto,),
         lambda answer: answer.rows[0][AT],
@@ -396,7 +390,7 @@ def identify(context: Context, op: ops.Identify) -> Call:
         row = answer.rows[-1]
         kind, _, name = row[INFO].partition(" ")
         if kind == "SessionExpired":
-            raise refusal(row, TubeConfig("", "", rules_features()))
+            raise SessionExpired("no session with this uuid lives: it is unknown or has ended")
         return Session(op.uuid, name, row[AT], kind == "direct")
 
     return Call(
@@ -404,12 +398,6 @@ def identify(context: Context, op: ops.Identify) -> Call:
         (*_times(context), op.uuid, op.leave.uuid),
         read,
     )
-
-
-def rules_features() -> Any:
-    from penstock.model.tube import Features
-
-    return Features()
 
 
 def keep_alive(context: Context, op: ops.KeepAlive) -> Call:

@@ -104,13 +104,13 @@ class Listener:
     def _say(self, connection: psycopg.Connection[Any], waits: dict[int, tuple[bool, bool]]) -> None:
         for number, (takes, ends) in waits.items():
             connection.execute(
-                f"insert into {self._schema}.waits values (%s, %s, %s, %s, clock_timestamp() + {REGISTERED}) "  # noqa: S608
+                f"insert into {self._schema}.waits values (%s, %s, %s, %s, clock_timestamp() + {REGISTERED}) "
                 "on conflict (tube, process) do update set takes = excluded.takes, ends = excluded.ends, until = excluded.until",
                 [number, self._process, takes, ends],
             )
         for number in self._said.keys() - waits.keys():
             connection.execute(
-                f"delete from {self._schema}.waits where process = %s and tube = %s",  # noqa: S608
+                f"delete from {self._schema}.waits where process = %s and tube = %s",
                 [self._process, number],
             )
         self._said = waits

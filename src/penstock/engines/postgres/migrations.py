@@ -41,7 +41,7 @@ def version(connection: psycopg.Connection[Any], schema: str) -> int:
     found = connection.execute("select to_regclass(%s)", [f"{templates.quoted(schema)}.store"]).fetchone()
     if found is None or found[0] is None:
         return 0
-    row = connection.execute(f"select version from {templates.quoted(schema)}.store").fetchone()  # noqa: S608
+    row = connection.execute(f"select version from {templates.quoted(schema)}.store").fetchone()
     return int(row[0]) if row else 0
 
 
@@ -66,7 +66,7 @@ def migrate(connection: psycopg.Connection[Any], schema: str) -> int:
             check(found, schema)
             if found < VERSION:
                 for part in _parts(schema, found):
-                    connection.execute(part)  # type: ignore[arg-type]
+                    connection.execute(part)
                 _render_tubes(connection, schema)
     except psycopg.errors.InsufficientPrivilege as error:
         raise AccessDenied(
@@ -78,7 +78,7 @@ def migrate(connection: psycopg.Connection[Any], schema: str) -> int:
 
 def _render_tubes(connection: psycopg.Connection[Any], schema: str) -> None:
     """Functions are code: those of every tube follow the version too."""
-    rows = connection.execute(f"select number, config from {templates.quoted(schema)}.tubes").fetchall()  # noqa: S608
+    rows = connection.execute(f"select number, config from {templates.quoted(schema)}.tubes").fetchall()
     for number, config in rows:
         render_tube(connection, schema, number, TubeConfig.from_json(config))
 
@@ -87,4 +87,4 @@ def render_tube(connection: psycopg.Connection[Any], schema: str, number: int, c
     """Make the functions of one tube."""
     # Bodies refer to functions that come later in the script.
     connection.execute("set local check_function_bodies = off")
-    connection.execute(templates.tube_functions(schema, number, config))  # type: ignore[arg-type]
+    connection.execute(templates.tube_functions(schema, number, config))

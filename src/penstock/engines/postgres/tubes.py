@@ -29,7 +29,7 @@ COLUMNS = (
 def find(connection: Connection, schema: str, name: str) -> Tube | None:
     """The tube of that name."""
     row = connection.execute(
-        f"select number, version, config from {schema}.tubes where name = %s",  # noqa: S608
+        f"select number, version, config from {schema}.tubes where name = %s",
         [name],
     ).fetchone()
     return None if row is None else Tube(row[0], row[1], TubeConfig.from_json(row[2]))
@@ -45,7 +45,7 @@ def existing(connection: Connection, schema: str, name: str) -> Tube:
 
 def listed(connection: Connection, schema: str) -> list[Tube]:
     """All tubes, by name."""
-    rows = connection.execute(f"select number, version, config from {schema}.tubes").fetchall()  # noqa: S608
+    rows = connection.execute(f"select number, version, config from {schema}.tubes").fetchall()
     tubes = [Tube(row[0], row[1], TubeConfig.from_json(row[2])) for row in rows]
     return sorted(tubes, key=lambda tube: tube.config.name)
 
@@ -83,7 +83,7 @@ def insert(connection: Connection, schema: str, config: TubeConfig) -> int:
     names = ", ".join(COLUMNS)
     marks = ", ".join(["%s"] * len(COLUMNS))
     row = connection.execute(
-        f"insert into {schema}.tubes (name, config, {names}) values (%s, %s, {marks}) returning number",  # noqa: S608
+        f"insert into {schema}.tubes (name, config, {names}) values (%s, %s, {marks}) returning number",
         [config.name, Jsonb(config.to_json()), *_values(config)],
     ).fetchone()
     assert row is not None
@@ -92,23 +92,23 @@ def insert(connection: Connection, schema: str, config: TubeConfig) -> int:
 
 def make(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:
     """The tables and functions of a tube."""
-    connection.execute(templates.tube("tables", schema, number, config))  # type: ignore[arg-type]
+    connection.execute(templates.tube("tables", schema, number, config))
     if config.lane_order == "strict":
-        connection.execute(templates.tube("strict", schema, number, config))  # type: ignore[arg-type]
+        connection.execute(templates.tube("strict", schema, number, config))
     migrations.render_tube(connection, schema, number, config)
 
 
 def _save(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:
     assignments = ", ".join(f"{name} = %s" for name in COLUMNS)
     connection.execute(
-        f"update {schema}.tubes set version = version + 1, config = %s, {assignments} where number = %s",  # noqa: S608
+        f"update {schema}.tubes set version = version + 1, config = %s, {assignments} where number = %s",
         [Jsonb(config.to_json()), *_values(config), number],
     )
 
 
 def _settle(connection: Connection, context: Context, number: int) -> list[Any]:
     return connection.execute(
-        f"select * from {context.schema}.settle_tubes({context.schema}.now_us(%s), %s::uuid[], %s::int[], %s)",  # noqa: S608
+        f"select * from {context.schema}.settle_tubes({context.schema}.now_us(%s), %s::uuid[], %s::int[], %s)",
         [context.now, context.kept, context.listened, number],
     ).fetchall()
 
@@ -120,15 +120,15 @@ def alter(connection: Connection, raw_schema: str, context: Context, op: ops.Alt
     config = tube.config.altered(op.options)
     steps = _settle(connection, context, tube.number)
     if config.lane_order == "strict":
-        connection.execute(templates.tube("strict", raw_schema, tube.number, config))  # type: ignore[arg-type]
+        connection.execute(templates.tube("strict", raw_schema, tube.number, config))
     if config.features.lanes and config.limits_differ(tube.config):
         connection.execute(
-            f"create temporary table penstock_old on commit drop as select * from {schema}.tubes where number = %s",  # noqa: S608
+            f"create temporary table penstock_old on commit drop as select * from {schema}.tubes where number = %s",
             [tube.number],
         )
         _save(connection, schema, tube.number, config)
         connection.execute(
-            f"select {schema}.refresh_all_{tube.number}(row(o.*)::{schema}.tubes, t, {schema}.now_us(%s)) "  # noqa: S608
+            f"select {schema}.refresh_all_{tube.number}(row(o.*)::{schema}.tubes, t, {schema}.now_us(%s)) "
             f"from penstock_old o join {schema}.tubes t using (number)",
             [context.now],
         )
@@ -164,9 +164,7 @@ def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: in
     schema = context.schema
     tube = existing(connection, schema, op.tube)
     steps = _settle(connection, context, tube.number)
-    row = connection.execute(
-        f"select n from {schema}.totals_{tube.number}() where state = 'taken'"  # noqa: S608
-    ).fetchone()
+    row = connection.execute(f"select n from {schema}.totals_{tube.number}() where state = 'taken'").fetchone()
     held = row[0] if row else 0
     if (held or waiting) and not op.force:
         tasks = "1 task is" if held == 1 else f"{held} tasks are"
@@ -180,7 +178,7 @@ def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: in
             connection.execute(f"select {schema}.drop_parts(%s)", [tube.number])
     except psycopg.errors.LockNotAvailable:
         raise TubeBusy(f"tube {op.tube!r} cannot be dropped: an open transaction uses it; try again later") from None
-    connection.execute(f"delete from {schema}.tubes where number = %s", [tube.number])  # noqa: S608
+    connection.execute(f"delete from {schema}.tubes where number = %s", [tube.number])
     connection.execute("select pg_notify(%s, %s)", [templates.channel(_unquoted(schema)), str(tube.number)])
     return steps
 
@@ -196,12 +194,12 @@ def configure_lane(connection: Connection, context: Context, op: ops.ConfigureLa
         raise missing(tube.config, "lane", "lanes")
     steps = _settle(connection, context, tube.number)
     connection.execute(
-        f"select {schema}.configure_lane_{tube.number}(t, %s, %s, {schema}.now_us(%s)) from {schema}.tubes t "  # noqa: S608
+        f"select {schema}.configure_lane_{tube.number}(t, %s, %s, {schema}.now_us(%s)) from {schema}.tubes t "
         "where number = %s",
         [op.lane, Jsonb(dict(op.options)), context.now, tube.number],
     )
     row = connection.execute(
-        f"select l.concurrency, l.rate, l.burst, l.paused from {schema}.tubes t, "  # noqa: S608
+        f"select l.concurrency, l.rate, l.burst, l.paused from {schema}.tubes t, "
         f"{schema}.limits_{tube.number}(t, %s) l where t.number = %s",
         [op.lane, tube.number],
     ).fetchone()
@@ -216,7 +214,7 @@ def list_lanes(connection: Connection, context: Context, op: ops.ListLanes) -> t
         raise missing(tube.config, "lanes", "lanes")
     steps = _settle(connection, context, tube.number)
     rows = connection.execute(
-        f"select l.* from {schema}.tubes t, {schema}.lanes_list_{tube.number}(t, %s, %s, {schema}.now_us(%s)) l "  # noqa: S608
+        f"select l.* from {schema}.tubes t, {schema}.lanes_list_{tube.number}(t, %s, %s, {schema}.now_us(%s)) l "
         "where t.number = %s",
         [op.limit, op.after, context.now, tube.number],
     ).fetchall()
