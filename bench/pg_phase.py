@@ -52,7 +52,7 @@ class Clock:
     def run(self, count: int, step: Callable[[int], int]) -> tuple[int, Phase]:
         """`step` gets how many are done and answers how many it did; how many were done in all, and how fast."""
         before, done, start = self._wal(), 0, perf_counter()
-        while done < count and (spent := perf_counter() - start) < self._limit:
+        while done < count and perf_counter() - start < self._limit:
             did = step(done)
             if not did:
                 raise AssertionError(f"only {done:,} of {count:,} tasks were there")
@@ -61,12 +61,21 @@ class Clock:
         return done, Phase(done / spent, (self._wal() - before) / done)
 
 
+def finish(line: Line) -> int:
+    """Take one task and ack it."""
+    task = line.take()
+    if task is None:
+        raise AssertionError("a task that was put could not be taken")
+    line.ack(task)
+    return 1
+
+
 def warm_up(line: Line, count: int = 50) -> None:
     """Statements are prepared and plans made before anything is measured."""
     for n in range(count):
         line.put(n)
     for _ in range(count):
-        line.ack(line.take())
+        finish(line)
     for _ in range(8):
         line.put_many(range(SIZE))
         line.ack_many(line.take_many(SIZE))
@@ -103,11 +112,7 @@ def take_and_ack(line: Line, clock: Clock, count: int) -> Phases:
 
 
 def work(line: Line, clock: Clock, count: int) -> Phases:
-    def step(n: int) -> int:
-        line.ack(line.take())
-        return 1
-
-    return {"work": clock.run(count, step)[1]}
+    return {"work": clock.run(count, lambda done: finish(line))[1]}
 
 
 def bulk(line: Line, clock: Clock, count: int, size: int) -> Phases:

@@ -55,7 +55,8 @@ class _Run:
         return 1
 
     def _put_many(self, numbers: range) -> int:
-        self._task.batch_defer(*(payload(n) for n in numbers))
+        jobs: list[Any] = [payload(n) for n in numbers]
+        self._task.batch_defer(*jobs)
         return len(numbers)
 
     def _fill(self, count: int) -> None:

@@ -49,7 +49,7 @@ class _Run:
 
     @asynccontextmanager
     async def _pool(self, size: int) -> AsyncIterator[Any]:
-        import asyncpg
+        import asyncpg  # type: ignore[import-untyped]
         from pgqueuer import AsyncpgPoolDriver
 
         settings = {"search_path": self._place.name}

@@ -143,7 +143,7 @@ def bulk(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
 
 def wal(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
     """Bytes that single calls write; whose take and ack cannot be told apart has the sum alone."""
-    count, limit = scale.single, scale.limit
+    count, limit = scale.single // 2, scale.limit
 
     def work(where: Place, line: Line, clock: Clock) -> Phases:
         return pg_phase.put(line, clock, count) | pg_phase.take_and_ack(line, clock, count)

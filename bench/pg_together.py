@@ -19,7 +19,7 @@ import psycopg
 import penstock
 from bench import pg_ours, pg_phase, pg_plain, phases
 from bench.cell import Figures
-from bench.pg_phase import Line
+from bench.pg_phase import Line, finish
 from bench.pg_server import Place, place
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,13 +40,6 @@ class EachTheirOwn:
                 self._mine.line = pg_plain.Plain(self._stack.enter_context(self._place.connect()))
         line: pg_plain.Plain = self._mine.line
         return line
-
-
-def finish(line: Line) -> None:
-    task = line.take()
-    if task is None:
-        raise AssertionError("a task that was put could not be taken")
-    line.ack(task)
 
 
 def our_threads(folder: Path, callers: int, count: int, limit: float) -> Figures:
