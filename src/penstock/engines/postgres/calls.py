@@ -7,12 +7,26 @@ store (tubes.py) are the exception: they take several statements.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.engines.postgres import answers
-from penstock.engines.postgres.answers import AT, INFO, ITEM, KIND, Again, Answer, Tube, record, refusal, stored_id
+from penstock.engines.postgres.answers import (
+    AT,
+    INFO,
+    ITEM,
+    KIND,
+    Again,
+    Answer,
+    Row,
+    Stale,
+    Tube,
+    record,
+    refusal,
+    stored_id,
+)
 from penstock.engines.verbs.checks import check_delay, check_ttl, missing
 from penstock.engines.verbs.leases import check_take
 from penstock.engines.verbs.putting import check_draft, check_id
@@ -46,7 +60,9 @@ class Call(NamedTuple):
 
     sql: str
     params: tuple[Any, ...]
-    read: Callable[[Answer], Any]
+    read: Callable[[Any], Any]
+    raw: bool = False
+    """The rows are not those of an Answer."""
 
 
 def _times(context: Context) -> tuple[Any, ...]:
@@ -73,6 +89,99 @@ def _task(tube: Tube, task_id: TaskId | None) -> str | None:
 
 
 def put(context: Context, op: ops.Put, tube: Tube) -> Call:
+    if (shared := _shared(op.drafts)) is not None and _is_plain(context, tube):
+        return _bulk(context, op, tube, shared)
+    return _each(context, op, tube)
+
+
+def _is_plain(context: Context, tube: Tube) -> bool:
+    """True for tubes in which a put meets nothing but room."""
+    config = tube.config
+    listened = tube.number in context.listened
+    return (
+        config.capacity is None
+        and not config.history
+        and not listened
+        and config.id in ("auto", "time64")
+        and config.adopted is None
+    )
+
+
+def _shared(drafts: tuple[Draft, ...]) -> Draft | None:
+    """The options that all drafts have in common, if they differ in nothing but data, pri and lane."""
+    first = drafts[0]
+    if first.key is not None or first.put_id is not None or first.id is not None:
+        return None
+    if len(drafts) > 1:
+        common = _common(first)
+        if any(_common(draft) != common for draft in drafts):
+            return None
+    return first
+
+
+_common = itemgetter(
+    *(Draft._fields.index(name) for name in Draft._fields if name not in ("data", "pri", "lane", "on_conflict"))
+)
+
+
+def _bulk(context: Context, op: ops.Put, tube: Tube, shared: Draft) -> Call:
+    config = tube.config
+    results: list[Any] = []
+    good: list[Draft] = []
+    for draft in op.drafts:
+        try:
+            _check(config, draft)
+        except PenstockError as error:
+            results.append(error)
+        else:
+            results.append(None)
+            good.append(draft)
+    if not good:
+        return Call("select null::bigint, null::bigint[]", (), lambda rows: results, raw=True)
+
+    def read(rows: list[Row]) -> list[Placed | PenstockError]:
+        ((at, seqs),) = rows
+        if at is None:
+            raise Stale
+        fresh = iter(zip(good, seqs, strict=True))
+        return [_placed(config, *next(fresh), at) if result is None else result for result in results]
+
+    derived, ttl = shared.ttl == "derived", None if shared.ttl == "derived" else shared.ttl
+    delay = shared.delay
+    data = [draft.data for draft in good]
+    pris = [draft.pri for draft in good]
+    lanes = [draft.lane for draft in good]
+    is_bytes = config.payload == "bytes"
+    return Call(
+        f"select * from {context.schema}.bulk_{tube.number}(%s, %s, %s, %s, %s::text[], %s::bytea[], %s::bigint[], %s::text[]"
+        f"{', %s' * 9})",
+        (
+            *(
+                tube.version,
+                context.now,
+                context.relaxed,
+                context.joined,
+                None if is_bytes else data,
+                data if is_bytes else None,
+            ),
+            *(_unless_none(pris), _unless_none(lanes), None, ttl, derived, shared.ttr),
+            *(None if isinstance(delay, At) else delay, delay.moment if isinstance(delay, At) else None),
+            *(shared.max_attempts, shared.keep, shared.repeat),
+        ),
+        read,
+        raw=True,
+    )
+
+
+def _unless_none(values: list[Any]) -> list[Any] | None:
+    return None if all(value is None for value in values) else values
+
+
+def _placed(config: TubeConfig, draft: Draft, seq: int, at: int) -> Placed:
+    return Placed(rules.put(config, draft, at, seq, seq).after, "new")
+
+
+def _each(context: Context, op: ops.Put, tube: Tube) -> Call:
     results: list[Any] = [None] * len(op.drafts)
     items: list[dict[str, Any]] = []
     for number, draft in enumerate(op.drafts):

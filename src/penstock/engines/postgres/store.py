@@ -76,6 +76,8 @@ class Work:
         if build is not None:
             return self._on_tube(op, build)
         if type(op) in STORE_CALLS:
+            if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
+                self.touched |= self._store.awaited()  # what sessions held is anybody's now
             return self._call(STORE_CALLS[type(op)](self.context, op))
         return self._shape(op)
 
@@ -98,7 +100,10 @@ class Work:
         return []
 
     def _call(self, call: Call) -> Any:
-        answer = split(self.rows(call.sql, call.params))
+        rows = self.rows(call.sql, call.params)
+        if call.raw:
+            return call.read(rows)
+        answer = split(rows)
         self._steps(answer.steps)
         return call.read(answer)
 
@@ -213,12 +218,18 @@ class PostgresStore(Store):
     def kept(self) -> list[str]:
         return list(self._sessions)
 
+    def awaited(self) -> set[str]:
+        """Tubes that somebody of this process waits on."""
+        return self._lines.tubes() if self._lines.count else set()
+
     def listened(self) -> list[int]:
         return [self._tubes[name].number for name in self._listeners if name in self._tubes]
 
     # -- performing ops ----------------------------------------------------------------------------
 
     def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
+        if getattr(self._local, "inside", 0):
+            self.check_owner()
         # Under a manual clock nothing goes on beside a call, so nothing has to get past it.
         if len(requests) == 1 and isinstance(requests[0], ASIDE) and not self.clock.manual:
             if self.closed or not self.usable:

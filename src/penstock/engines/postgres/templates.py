@@ -101,7 +101,9 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         buried_reasons=_listed(BURIED_REASONS),
         done_reasons=_listed(DONE_REASONS),
         by_id="seq = p_id::bigint" if by_seq else "id = p_id",
-        by_item="t.seq = i.id::bigint" if by_seq else "t.id = i.id",
+        item_key="i.id::bigint" if by_seq else "i.id",
+        item_column="seq" if by_seq else "id",
+        row=_row("x"),
         assignments=", ".join(f"{name} = t.{name}" for name in COLUMNS if name not in UNWRITTEN),
         taking_v=_taking("v_session", "v_now", schema),
         taking_p=_taking("p_session", "p_now", schema),
@@ -116,6 +118,11 @@ def tube_functions(schema: str, number: int, config: TubeConfig) -> str:
 
 def _listed(values: object) -> str:
     return ", ".join(f"'{value}'" for value in values)  # type: ignore[attr-defined]
+
+
+def _row(alias: str) -> str:
+    """A task as the last columns of an answer."""
+    return ", ".join(f"{alias}.{name}::text" if name == "data" else f"{alias}.{name}" for name in COLUMNS[:-3])
 
 
 def _taking(session: str, now: str, schema: str) -> str:

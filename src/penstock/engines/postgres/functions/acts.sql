@@ -10,6 +10,7 @@ declare
     v_now bigint := @s.now_us(p_now);
     v_listen boolean := p_tube = any (p_listen);
     v_steps @s.step[];
+    v_data boolean;
 begin
     select * into c from @s.tubes where number = p_tube;
     if c.version is distinct from coalesce(p_version, c.version) or c.number is null then
@@ -39,18 +40,24 @@ begin
             end if;
         end loop;
     end if;
+    if p_verb = 'cancel' and p_args ->> 'key' is not null and coalesce(t.state, 'done') = 'done' then
+        return;  -- nobody has the key any more
+    end if;
     a := @s.act_error(c, t, p_verb, p_token, p_session, p_args);
     if a.kind is not null then
         return next a;
         return;
     end if;
+    v_data := p_verb = 'release' and (p_args ->> 'data' is not null or p_body is not null);
+    if v_data then
+        t.data := p_args ->> 'data';
+        t.body := p_body;
+    end if;
     v_steps := @s.act_steps(c, t, p_verb, v_now, p_args);
     if cardinality(v_steps) > 0 then
         execute format('select @s.save_%s($1, $2, $3, false)', p_tube) using c, t, v_steps;
         t := (v_steps[cardinality(v_steps)]).after;
-        if p_verb = 'release' and (p_args ->> 'data' is not null or p_body is not null) then
-            t.data := p_args ->> 'data';
-            t.body := p_body;
+        if v_data then
             execute format('update @s.tasks_%s set data = $1, body = $2 where seq = $3', p_tube) using t.data, t.body, t.seq;
         end if;
         if v_listen then

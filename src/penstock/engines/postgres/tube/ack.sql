@@ -29,13 +29,18 @@ begin
     -- The ordinary case, all at once: held by the caller, in time, not kept, nobody listens.
     if c.keep = 0 and not c.history and not v_listen then
         for r in
-            with held as materialized (
-                select t.seq, i.item, t.lane from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item)
-                join @s.tasks_@n t on @by_item
-                where t.state = 'taken' and t.session = v_session and t.token = i.token
-                    and coalesce(i.keep, t.keep, 0) = 0 and (t.deadline is null or t.deadline > v_now)
-                    and t.repeat is null and t.watched_until is null
-                order by t.seq for update of t
+            with asked as materialized (
+                select @item_key as seq, i.token, i.keep, i.item
+                from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item) order by 1
+            ), held as materialized (
+                -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle.
+                select t.seq, asked.item, t.lane from asked cross join lateral (
+                    select x.seq, x.lane from @s.tasks_@n x
+                    where x.@item_column = asked.seq and x.state = 'taken' and x.session = v_session
+                        and x.token = asked.token and coalesce(asked.keep, x.keep, 0) = 0
+                        and (x.deadline is null or x.deadline > v_now) and x.repeat is null and x.watched_until is null
+                    for update
+                ) t
             )
             delete from @s.tasks_@n t using held where t.seq = held.seq returning held.item, held.lane
         loop

@@ -234,3 +234,76 @@ begin
         );
     end loop;
 end $$;
+
+-- The ordinary case of many tasks, all at once: no keys, ids or put ids of the caller's, no capacity, no history,
+-- nobody listens. All but data, pri and lane is the same for all. Answers their numbers, in order.
+create or replace function @s.bulk_@n(
+    p_version bigint, p_now bigint, p_relaxed boolean, p_joined boolean, p_data text[], p_bodies bytea[], p_pris bigint[],
+    p_lanes text[], p_pri bigint, p_ttl bigint, p_derived boolean, p_ttr bigint, p_delay bigint, p_delay_until bigint,
+    p_max_attempts bigint, p_keep bigint, p_repeat bigint, out at bigint, out seqs bigint[]
+) language plpgsql @settings as $$
+declare
+    c @s.tubes;
+    t @s.task;
+begin
+    select * into c from @s.tubes where number = @n;
+    if c.version <> p_version then
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    at := @s.now_us(p_now);
+    t := @s.timed(@s.fresh(
+        c, at, p_pri, p_ttl, coalesce(p_derived, false), p_ttr, greatest(0, coalesce(p_delay, p_delay_until - at, 0)), null,
+        p_max_attempts, p_repeat
+    ));
+    perform pg_current_xact_id();  -- before the numbers: see functions/marks.sql
+    with given as (
+        select data, body, coalesce(pri, t.pri) as pri, coalesce(nullif(lane, ''), t.lane) as lane, item
+        from unnest(p_data, p_bodies, p_pris, p_lanes) with ordinality g (data, body, pri, lane, item)
+    ), numbered as (
+--if time64
+        select *, @s.next_seq_@n(at * 1000) as seq from given order by item
+--end
+--unless time64
+        select *, nextval('@s.seqs_@n') as seq from given order by item
+--end
+    ), stored as (
+        insert into @s.tasks_@n (
+            seq, id, state, data, body, pri, lane, attempt, failures, max_attempts, ttl, ttr, created_at, ready_at,
+            expires_at, repeat, keep, cancel_asked, due_at, due_rank, place
+        )
+        select g.seq,
+--if ids
+            '"' || gen_random_uuid() || '"',
+--end
+--unless ids
+            null,
+--end
+            t.state, g.data::json, g.body, g.pri, g.lane, 0, 0, t.max_attempts, t.ttl, t.ttr, at, t.ready_at, t.expires_at,
+            p_repeat, p_keep, false, t.due_at, t.due_rank,
+--if lanes
+            case when c.lane_pick = 'turns' and g.lane is null then nextval('@s.places_@n') else g.seq end
+--end
+--unless lanes
+            null
+--end
+        from numbered g
+        returning seq, pri, lane
+--if lanes
+    ), tickets as (
+        select @s.put_ticket_@n(c, f.lane, f.pri, f.seq, bulk_@n.at) from (
+            select distinct on (s.lane) s.lane, s.pri, s.seq from stored s
+            where s.lane is not null and t.state = 'ready' order by s.lane, s.pri, s.seq
+        ) f order by f.seq
+--end
+    )
+    select array_agg(s.seq order by s.seq) into seqs from stored s
+--if lanes
+        cross join (select count(*) from tickets) posted
+--end
+    ;
+    insert into @s.counts_@n values (cardinality(seqs), null, t.state, 'put');
+    perform @s.wake(@n, t.state = 'ready', false);
+end $$;

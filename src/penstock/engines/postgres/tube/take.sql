@@ -32,7 +32,7 @@ begin
         or exists (select from @s.tickets_@n where at <= v_now)
 --end
     then
-        return query select * from @s.settle_@n(c, v_now, 1000, v_listen);
+        return query select * from @s.settle_@n(c, v_now, 10000, v_listen);
     end if;
     if c.concurrency is not null then
         perform pg_advisory_xact_lock(@lock + 1);
@@ -52,7 +52,7 @@ begin
             ), taken as (
                 update @s.tasks_@n x set @taking_v from picked where x.seq = picked.seq returning x.*
             )
-            select (@s.answer('task', @n, null, v_now, row(taken.*)::@s.task)).* from taken order by taken.pri, taken.seq;
+            select 'task', @n, null::integer, null, v_now, @row from taken x order by x.pri, x.seq;
         get diagnostics v_granted = row_count;
         if v_granted > 0 and (c.history or v_listen) then
             return query select * from @s.note_takes_@n(c, v_now, v_session, v_token, v_listen);
