@@ -6,9 +6,12 @@ import json
 from collections import Counter
 from typing import Any
 
+from tests.support.snapshot import Stored, TubeSnapshot, snapshot
+
 from penstock.engines import open_store
 from penstock.engines.memory import MemoryStore, MemoryTransaction, MemoryTube
 from penstock.engines.memory.tube import Lane
+from penstock.engines.postgres.store import PostgresStore
 from penstock.engines.sqlite.store import SqliteStore
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Transaction, TubeStore
@@ -22,6 +25,9 @@ def check(url: str) -> None:
     """Raise AssertionError if the open store of a URL is not sound."""
     store = open_store(url)
     if store is None or store.closed:
+        return
+    if isinstance(store, PostgresStore):
+        check_postgres(url, store.clock.now() if store.clock.manual else None)
         return
     with store._mutex:
         if isinstance(store, MemoryStore):
@@ -37,6 +43,57 @@ def check(url: str) -> None:
             store._main.check_integrity()
 
 
+def check_postgres(url: str, now: int | None = None) -> None:
+    """Raise AssertionError if a schema is not sound, whoever has it open; now is the server's unless given."""
+    seen = snapshot(url)
+    tokens: Counter[int | None] = Counter()
+    for tube in seen.tubes:
+        records = tube.records
+        counters = tube.counters
+        rows = Counter(State(record.state) for record in records)
+        for state in State:
+            assert counters.rows(state) == rows[state], f"{state}: counted {counters.rows(state)}, stored {rows[state]}"
+        for task in tube.tasks:
+            check_stored(task, set(seen.sessions))
+        tokens.update(record.token for record in records if record.token is not None)
+        check_unique(records)
+        if tube.config.features.lanes:
+            check_tickets(tube, seen.now if now is None else now)
+    assert all(number == 1 for number in tokens.values()), "a token was granted twice"
+
+
+def check_stored(task: Stored, sessions: set[int]) -> None:
+    record = task.record
+    check_lease(record, sessions)
+    what = rules.due(record)
+    due = (None, None) if what is None else (what.at, what.rank)
+    assert (task.due_at, task.due_rank) == due, f"due is {(task.due_at, task.due_rank)}, should be {due}: {record}"
+
+
+def check_tickets(tube: TubeSnapshot, now: int) -> None:
+    """No lane is forgotten: one that could give a task has a ticket, one whose rate is shut has it for then."""
+    by_lane: dict[str, list[Record]] = {}
+    for task in tube.tasks:
+        if task.record.lane is not None:
+            by_lane.setdefault(task.record.lane, []).append(task.record)
+        else:
+            assert task.place is not None, f"it has no place in the line: {task.record}"
+    for name, members in by_lane.items():
+        limits = tube.limits(name)
+        taken = sum(record.state == State.TAKEN for record in members)
+        if tube.version == 1 and name not in tube.lanes and limits.concurrency is not None:
+            # Where limits were lowered while tasks were held there may be more.
+            assert taken <= limits.concurrency, f"lane {name!r} has {taken} taken, its limit is {limits.concurrency}"
+        full = limits.concurrency is not None and taken >= limits.concurrency
+        if full or limits.paused or first(tube, members) is None:
+            continue
+        opens_at = lanes.opens_at(limits, tube.tat(name)) if limits.rate else now
+        tickets = [ticket for ticket in tube.tickets if ticket.lane == name]
+        # One that is due stands for a lane that nobody has looked at since its rate has opened.
+        good = [ticket for ticket in tickets if ticket.at is None or ticket.at <= max(now, opens_at)]
+        assert good, f"lane {name!r} is open from {opens_at}, it is {now}, and its tickets are {tickets}: {members}"
+
+
 def check_tubes(tx: Transaction, tubes: list[Any], now: int) -> None:
     sessions = {holder.number for holder in tx.holders()}
     tokens: Counter[int | None] = Counter()
@@ -46,11 +103,15 @@ def check_tubes(tx: Transaction, tubes: list[Any], now: int) -> None:
         for record in records:
             check_record(tube, record, sessions)
         tokens.update(record.token for record in records if record.token is not None)
-        keys = Counter(record.key for record in records if record.key is not None and record.state in LIVE)
-        assert all(number == 1 for number in keys.values()), f"a key is held twice: {keys}"
+        check_unique(records)
         if tube.config.features.lanes:
             check_lanes(tube, records, now)
     assert all(number == 1 for number in tokens.values()), "a token was granted twice"
+
+
+def check_unique(records: list[Record]) -> None:
+    keys = Counter(record.key for record in records if record.key is not None and record.state in LIVE)
+    assert all(number == 1 for number in keys.values()), f"a key is held twice: {keys}"
 
 
 def all_records(tube: TubeStore) -> list[Record]:
@@ -68,12 +129,16 @@ def check_counters(tube: TubeStore, records: list[Record]) -> None:
         )
 
 
-def check_record(tube: TubeStore, record: Record, sessions: set[int]) -> None:
+def check_lease(record: Record, sessions: set[int]) -> None:
     taken = record.state == State.TAKEN
     assert taken == (record.token is not None) == (record.session is not None), record
     assert not taken or record.session in sessions, f"taken by a session that is gone: {record}"
     assert (record.reason is not None) == (record.state in (State.BURIED, State.DONE)), record
     assert record.attempt >= 0 and record.failures >= 0
+
+
+def check_record(tube: TubeStore, record: Record, sessions: set[int]) -> None:
+    check_lease(record, sessions)
     what = rules.due(record)
     if what is not None:
         assert tube.next_due is not None and tube.next_due <= what.at, "a timer would be missed"
@@ -132,6 +197,8 @@ def dump(url: str) -> dict[str, Any]:
     """Everything a store holds, in a form two engines can be compared by."""
     store = open_store(url)
     assert store is not None
+    if isinstance(store, PostgresStore):
+        return dump_postgres(url)
     tx: Any = store.data if isinstance(store, MemoryStore) else store._tx  # type: ignore[attr-defined]
     if not isinstance(tx, MemoryTransaction):
         tx.begin()
@@ -143,9 +210,21 @@ def dump(url: str) -> dict[str, Any]:
             tx.rollback()
 
 
+def dump_postgres(url: str) -> dict[str, Any]:
+    seen = snapshot(url)
+    numbers = {number: i for i, number in enumerate(seen.sessions)}
+    return {
+        tube.config.name: {"records": dump_records(tube.records, numbers), "statistics": tube.counters.statistics()}
+        for tube in sorted(seen.tubes, key=lambda tube: tube.config.name)
+    }
+
+
 def dump_tube(tube: Any, numbers: dict[int, int]) -> dict[str, Any]:
-    records = sorted(all_records(tube), key=lambda record: record.seq)
-    plain = [
+    return {"records": dump_records(all_records(tube), numbers), "statistics": tube.counters.statistics()}
+
+
+def dump_records(records: list[Record], numbers: dict[int, int]) -> list[dict[str, Any]]:
+    return [
         record._replace(
             state=str(record.state),
             reason=None if record.reason is None else str(record.reason),
@@ -153,6 +232,5 @@ def dump_tube(tube: Any, numbers: dict[int, int]) -> dict[str, Any]:
             token=None,
             errors=record.errors and json.loads(record.errors),
         )._asdict()
-        for record in records
+        for record in sorted(records, key=lambda record: record.seq)
     ]
-    return {"records": plain, "statistics": tube.counters.statistics()}
