@@ -7,6 +7,7 @@ import pytest
 from penstock import State, UsageError
 from penstock.engines import open_store
 from penstock.engines.memory import MemoryStore
+from penstock.engines.postgres.store import PostgresStore
 
 
 def ids(tasks):
@@ -629,6 +630,10 @@ def remembered(url, name):
     store = open_store(url)
     if isinstance(store, MemoryStore):
         return len(store.data.tubes[name]._lanes)
+    if isinstance(store, PostgresStore):
+        with store._connections.borrowed() as connection:
+            number = store.known(name, connection).number
+            return connection.execute(f"select count(*) from {store.schema}.lanes_{number}").fetchone()[0]  # noqa: S608
     return store._tx.main.value("SELECT count(*) FROM penstock_lanes")
 
 

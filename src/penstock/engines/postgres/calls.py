@@ -444,7 +444,7 @@ def list_tasks(context: Context, op: ops.ListTasks, tube: Tube) -> Call:
 # -- counters ------------------------------------------------------------------------------------------
 
 
-def get_statistics(context: Context, op: ops.GetStatistics, tubes: dict[int, str], number: int | None) -> Call:
+def get_statistics(context: Context, tubes: dict[int, str], number: int | None) -> Call:
     def read(answer: Answer) -> dict[str, Statistics]:
         found: dict[str, dict[str, int]] = {name: {} for name in sorted(tubes.values())}
         for row in answer.rows:

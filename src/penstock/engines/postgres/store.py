@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +52,23 @@ ASIDE = (
 """Ops that may take long, or must not wait for one that does."""
 
 
+Shape = Callable[[Connection, Any, Context, Any], tuple[Any, list[Row]]]
+SHAPES: dict[type[ops.Op[Any]], Shape] = {
+    ops.CreateTube: lambda connection, store, context, op: (tubes.create(connection, store.place.schema, op), []),
+    ops.GetTube: lambda connection, store, context, op: (store.known(op.tube, connection, fresh=True).config, []),
+    ops.ListTubes: lambda connection, store, context, op: (
+        [tube.config for tube in tubes.listed(connection, store.schema)],
+        [],
+    ),
+    ops.AlterTube: lambda connection, store, context, op: tubes.alter(connection, store.place.schema, context, op),
+    ops.PauseTube: lambda connection, store, context, op: (tubes.pause(connection, context, op), []),
+    ops.TruncateTube: lambda connection, store, context, op: tubes.truncate(connection, context, op),
+    ops.DropTube: lambda connection, store, context, op: tubes.drop(connection, context, op, store.waiting(op.tube)),
+    ops.ConfigureLane: lambda connection, store, context, op: tubes.configure_lane(connection, context, op),
+    ops.ListLanes: lambda connection, store, context, op: tubes.list_lanes(connection, context, op),
+}
+
+
 class Told(NamedTuple):
     """Whose change it was."""
 
@@ -79,7 +96,7 @@ class Work:
             if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
                 self.touched |= self._store.awaited()  # what sessions held is anybody's now
             return self._call(STORE_CALLS[type(op)](self.context, op))
-        return self._shape(op)
+        return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
 
     def _on_tube(self, op: Any, build: Any) -> Any:
         name = op.tube
@@ -124,44 +141,23 @@ class Work:
                 self.next_due = what.at if self.next_due is None else min(self.next_due, what.at)
 
     def _shape(self, op: Any) -> Any:
-        connection, context, store = self._connection, self.context, self._store
-        schema = store.place.schema
-        steps: list[Row] = []
-        answer: Any = None
-        if isinstance(op, ops.GetTube):
-            return store.known(op.tube, connection, fresh=True).config
-        if isinstance(op, ops.ListTubes):
-            return [tube.config for tube in tubes.listed(connection, store.schema)]
-        if isinstance(op, ops.GetStatistics):
-            found = (
-                tubes.listed(connection, store.schema)
-                if op.tube is None
-                else [store.known(op.tube, connection, fresh=True)]
-            )
-            names = {tube.number: tube.config.name for tube in found}
-            number = None if op.tube is None else found[0].number
-            return self._call(calls.get_statistics(context, op, names, number))
-        if isinstance(op, ops.ListLanes):
-            answer, steps = tubes.list_lanes(connection, context, op)
-        elif isinstance(op, ops.ConfigureLane):
-            answer, steps = tubes.configure_lane(connection, context, op)
-        elif isinstance(op, ops.CreateTube):
-            answer = tubes.create(connection, schema, op)
-        elif isinstance(op, ops.AlterTube):
-            answer, steps = tubes.alter(connection, schema, context, op)
-        elif isinstance(op, ops.PauseTube):
-            answer = tubes.pause(connection, context, op)
-        elif isinstance(op, ops.TruncateTube):
-            answer, steps = tubes.truncate(connection, context, op)
-        elif isinstance(op, ops.DropTube):
-            steps = tubes.drop(connection, context, op, store.waiting(op.tube))
-        else:
-            raise UsageError("adopt() is not there yet")
+        """An op that changes or lists what there is."""
+        answer, steps = SHAPES[type(op)](self._connection, self._store, self.context, op)
         self._steps(steps)
-        name = getattr(op, "tube", None) or op.config.name
-        store.forget(name)
-        self.touched.add(name)
+        if not isinstance(op, ops.GetTube | ops.ListTubes | ops.ListLanes):
+            name = op.tube if hasattr(op, "tube") else op.config.name
+            self._store.forget(name)
+            self.touched.add(name)
         return answer
+
+    def _statistics(self, op: ops.GetStatistics) -> Any:
+        connection, store = self._connection, self._store
+        if op.tube is None:
+            found = tubes.listed(connection, store.schema)
+        else:
+            found = [store.known(op.tube, connection, fresh=True)]
+        names = {tube.number: tube.config.name for tube in found}
+        return self._call(calls.get_statistics(self.context, names, None if op.tube is None else found[0].number))
 
 
 class PostgresStore(Store):

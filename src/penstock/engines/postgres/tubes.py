@@ -160,7 +160,7 @@ def truncate(connection: Connection, context: Context, op: ops.TruncateTube) -> 
     return int(row[0]), steps
 
 
-def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: int) -> list[Any]:
+def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: int) -> tuple[None, list[Any]]:
     schema = context.schema
     tube = existing(connection, schema, op.tube)
     steps = _settle(connection, context, tube.number)
@@ -180,7 +180,7 @@ def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: in
         raise TubeBusy(f"tube {op.tube!r} cannot be dropped: an open transaction uses it; try again later") from None
     connection.execute(f"delete from {schema}.tubes where number = %s", [tube.number])
     connection.execute("select pg_notify(%s, %s)", [templates.channel(_unquoted(schema)), str(tube.number)])
-    return steps
+    return None, steps
 
 
 def _unquoted(schema: str) -> str:

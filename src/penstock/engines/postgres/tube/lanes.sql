@@ -177,6 +177,8 @@ begin
         burst = case when p_options ? 'burst' then (p_options ->> 'burst')::bigint else burst end,
         paused = case when p_options ? 'paused' then (p_options ->> 'paused')::boolean else paused end
         where lane = p_lane;
+    delete from @s.lanes_@n
+        where lane = p_lane and tat <= p_now and concurrency is null and rate is null and burst is null and not paused;
     perform @s.refresh_@n(c, p_lane, p_now, false, v_none, v_none, not v_open);
     perform @s.wake(@n, true, false);
 end $$;
