@@ -452,7 +452,7 @@ def get_statistics(context: Context, tubes: dict[int, str], number: int | None) 
                 found[tubes[row[1]]][row[INFO]] = row[AT]
         return {name: _statistics(numbers) for name, numbers in found.items()}
 
-    return Call(f"select * from {context.schema}.statistics({_CONTEXT}, %s)", (*_times(context), number), read)
+    return Call(f"select * from {context.schema}.read_statistics({_CONTEXT}, %s)", (*_times(context), number), read)
 
 
 def _statistics(numbers: dict[str, int]) -> Statistics:
@@ -512,7 +512,7 @@ def identify(context: Context, op: ops.Identify) -> Call:
 def keep_alive(context: Context, op: ops.KeepAlive) -> Call:
     session = op.session
     return Call(
-        f"select * from {context.schema}.keep_alive({_CONTEXT}, %s::uuid, %s, %s, %s, %s)",
+        f"select * from {context.schema}.extend_session({_CONTEXT}, %s::uuid, %s, %s, %s, %s)",
         (*_times(context), session.uuid, session.name, session.ttl, session.direct, op.until),
         lambda answer: [row[AT] for row in answer.rows if row[INFO] == "cancelled"],
     )
@@ -520,7 +520,7 @@ def keep_alive(context: Context, op: ops.KeepAlive) -> Call:
 
 def end_session(context: Context, op: ops.EndSession) -> Call:
     return Call(
-        f"select * from {context.schema}.end_session({_CONTEXT}, %s::uuid)",
+        f"select * from {context.schema}.close_session({_CONTEXT}, %s::uuid)",
         (*_times(context), op.session.uuid),
         lambda answer: answer.rows[-1][AT],
     )

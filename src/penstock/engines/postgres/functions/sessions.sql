@@ -99,7 +99,7 @@ begin
 end $$;
 
 -- A sign of life; answers the tokens of the session's tasks that were asked to cancel.
-create or replace function @s.keep_alive(
+create or replace function @s.extend_session(
     p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid, p_name text, p_ttl bigint, p_direct boolean, p_until bigint
 ) returns setof @s.answer language plpgsql as $$
 declare
@@ -128,7 +128,7 @@ begin
 end $$;
 
 -- Leave a session; the last one out gives back what it holds. at: how many tasks.
-create or replace function @s.end_session(p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid)
+create or replace function @s.close_session(p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid)
 returns setof @s.answer language plpgsql as $$
 declare
     v_now bigint := @s.now_us(p_now);

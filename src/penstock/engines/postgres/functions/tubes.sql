@@ -79,7 +79,7 @@ begin
 end $$;
 
 -- Counters of a tube, or of all: rows of kind 'count' with the name in info and the number in at.
-create or replace function @s.statistics(p_now bigint, p_kept uuid[], p_listen integer[], p_tube integer)
+create or replace function @s.read_statistics(p_now bigint, p_kept uuid[], p_listen integer[], p_tube integer)
 returns setof @s.answer language plpgsql @settings as $$
 declare
     v_tube integer;
