@@ -30,7 +30,7 @@ begin
             return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', c.number)
                 using c, h.expires_at - 1, c.number = any (p_listen);
         end loop;
-        return query select * from @s.give_back(h.number, h.expires_at, false, p_listen);
+        return query select * from @s.give_back(h.number, h.expires_at, false, p_listen) where kind = 'step';
         delete from @s.sessions where number = h.number;
     end loop;
 end $$;
