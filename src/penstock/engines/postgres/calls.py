@@ -109,6 +109,8 @@ def _is_plain(context: Context, tube: Tube) -> bool:
 
 def _shared(drafts: tuple[Draft, ...]) -> Draft | None:
     """The options that all drafts have in common, if they differ in nothing but data, pri and lane."""
+    if not drafts:
+        return None
     first = drafts[0]
     if first.key is not None or first.put_id is not None or first.id is not None:
         return None
