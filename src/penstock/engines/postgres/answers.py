@@ -40,6 +40,10 @@ class Stale(Exception):
     """The tube was altered or dropped by somebody else since this process looked."""
 
 
+class Unusual(Exception):
+    """Not the ordinary case, for which there is a shorter way; nothing was done."""
+
+
 class Again(Exception):
     """A take has looked at as much as one call may and found nothing yet."""
 

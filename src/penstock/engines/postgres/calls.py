@@ -23,6 +23,7 @@ from penstock.engines.postgres.answers import (
     Row,
     Stale,
     Tube,
+    Unusual,
     record,
     refusal,
     stored_id,
@@ -49,7 +50,8 @@ class Context(NamedTuple):
     """Quoted."""
     now: int | None
     """None: the server's clock says."""
-    kept: list[str]
+    kept: str
+    """The sessions that this process keeps alive, as an array."""
     listened: list[int]
     relaxed: bool
     joined: bool = False
@@ -66,7 +68,7 @@ class Call(NamedTuple):
 
 
 def _times(context: Context) -> tuple[Any, ...]:
-    return context.now, context.kept, context.listened
+    return context.now, context.kept, context.listened or None
 
 
 def _delay(delay: Delay | None) -> dict[str, int]:
@@ -90,7 +92,11 @@ def _task(tube: Tube, task_id: TaskId | None) -> str | None:
 
 def put(context: Context, op: ops.Put, tube: Tube) -> Call:
     if (shared := _shared(op.drafts)) is not None and _is_plain(context, tube):
-        return _bulk(context, op, tube, shared)
+        return (
+            _one(context, shared, tube)
+            if len(op.drafts) == 1 and not context.joined
+            else _bulk(context, op, tube, shared)
+        )
     return _each(context, op, tube)
 
 
@@ -126,6 +132,40 @@ _common = itemgetter(
 )
 
 
+def _one(context: Context, draft: Draft, tube: Tube) -> Call:
+    config = tube.config
+    try:
+        _check(config, draft)
+    except PenstockError as error:
+        return _said([error])
+
+    def read(rows: list[Row]) -> list[Placed | PenstockError]:
+        ((at, seq),) = rows
+        if at is None:
+            raise Stale
+        return [_placed(config, draft, seq, at)]
+
+    delay = draft.delay
+    is_bytes, derived = config.payload == "bytes", draft.ttl == "derived"
+    return Call(
+        f"select * from {context.schema}.put1_{tube.number}(%s, %s, %s, %s::json, %s::bytea{', %s' * 10})",
+        (
+            *(tube.version, context.now, context.relaxed),
+            *(None if is_bytes else draft.data, draft.data if is_bytes else None),
+            *(draft.pri, None if derived else draft.ttl, derived, draft.ttr),
+            *(None if isinstance(delay, At) else delay, delay.moment if isinstance(delay, At) else None),
+            *(draft.lane, draft.max_attempts, draft.keep, draft.repeat),
+        ),
+        read,
+        raw=True,
+    )
+
+
+def _said(results: list[Any]) -> Call:
+    """Nothing to ask: every item is refused already."""
+    return Call("select 1", (), lambda rows: results, raw=True)
+
+
 def _bulk(context: Context, op: ops.Put, tube: Tube, shared: Draft) -> Call:
     config = tube.config
     results: list[Any] = []
@@ -139,7 +179,7 @@ def _bulk(context: Context, op: ops.Put, tube: Tube, shared: Draft) -> Call:
             results.append(None)
             good.append(draft)
     if not good:
-        return Call("select null::bigint, null::bigint[]", (), lambda rows: results, raw=True)
+        return _said(results)
 
     def read(rows: list[Row]) -> list[Placed | PenstockError]:
         ((at, seqs),) = rows
@@ -264,11 +304,32 @@ def take(context: Context, op: ops.Take, tube: Tube) -> Call:
     )
 
 
-def ack(context: Context, op: ops.Ack, tube: Tube) -> Call:
+def ack(context: Context, op: ops.Ack, tube: Tube, slowly: bool = False) -> Call:
     for item in op.items:
         if item.update is not None and tube.config.adopted is None:
             raise UsageError("update= changes columns of an adopted table; this tube is not adopted")
+    if not slowly and not context.joined and len(op.items) == 1 and _is_plain(context, tube):
+        lease, result, keep, _ = op.items[0]
+        if lease.token is not None and not keep and tube.config.keep == 0:
+            return _ack_one(context, op, tube, lease)
+    return _ack_many(context, op, tube)
 
+
+def _ack_one(context: Context, op: ops.Ack, tube: Tube, lease: ops.Lease) -> Call:
+    def read(rows: list[Row]) -> Any:
+        if rows[0][0] is None:
+            raise Unusual
+        return [Gone(rows[0][0])]
+
+    return Call(
+        f"select * from {context.schema}.ack1_{tube.number}(%s, %s, %s, %s::uuid, %s, %s)",
+        (tube.version, context.now, context.relaxed, op.session.uuid, _task(tube, lease.id), lease.token),
+        read,
+        raw=True,
+    )
+
+
+def _ack_many(context: Context, op: ops.Ack, tube: Tube) -> Call:
     def read(answer: Answer) -> list[Record | Gone | PenstockError]:
         results: list[Any] = [None] * len(op.items)
         gone: Any = None

@@ -10,13 +10,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import psycopg
 
 from penstock.engines.line import Answer, raised
 from penstock.engines.postgres import calls, migrations, templates, tubes
-from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, change, record, split
+from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, Unusual, change, record, split
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS, Call, Context
 from penstock.engines.postgres.connections import Connections
 from penstock.engines.postgres.listener import Listener
@@ -108,8 +109,10 @@ class Work:
                 self._store.forget(name)
                 if attempt == AGAIN - 1:
                     raise TubeNotFound(f"tube {name!r} is altered all the time") from None
+            except Unusual:
+                build = partial(build, slowly=True)
             except Again:
-                answer = []
+                pass
             else:
                 self.touched.add(name)
                 self._note(answer)
@@ -211,8 +214,9 @@ class PostgresStore(Store):
     def config_of(self, number: int) -> TubeConfig | None:
         return next((tube.config for tube in self._tubes.values() if tube.number == number), None)
 
-    def kept(self) -> list[str]:
-        return list(self._sessions)
+    def kept(self) -> str:
+        """The sessions that this process keeps alive, as an array."""
+        return "{" + ",".join(self._sessions) + "}"
 
     def awaited(self) -> set[str]:
         """Tubes that somebody of this process waits on."""

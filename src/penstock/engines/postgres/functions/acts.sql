@@ -8,7 +8,7 @@ declare
     t @s.task;
     a @s.answer;
     v_now bigint := @s.now_us(p_now);
-    v_listen boolean := p_tube = any (p_listen);
+    v_listen boolean := coalesce(p_tube = any (p_listen), false);
     v_steps @s.step[];
     v_data boolean;
 begin
@@ -169,7 +169,7 @@ declare
     c @s.tubes;
     t @s.task;
     v_now bigint := @s.now_us(p_now);
-    v_listen boolean := p_tube = any (p_listen);
+    v_listen boolean := coalesce(p_tube = any (p_listen), false);
     v_where text;
     v_steps @s.step[];
     v_number bigint := 0;

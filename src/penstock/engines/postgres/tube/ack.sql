@@ -6,7 +6,7 @@ create or replace function @s.ack_@n(
 declare
     c @s.tubes;
     v_now bigint := @s.now_us(p_now);
-    v_listen boolean := @n = any (p_listen);
+    v_listen boolean := coalesce(@n = any (p_listen), false);
     v_session bigint;
     v_done boolean[] := array_fill(false, array[cardinality(p_ids)]);
     v_gone bigint := 0;
@@ -124,3 +124,42 @@ begin
     );
 end $$;
 --end
+
+-- The ordinary case of one task that is held with its token, as short as it can be. No answer: it is another case.
+create or replace function @s.ack1_@n(
+    p_version bigint, p_now bigint, p_relaxed boolean, p_session uuid, p_id text, p_token bigint, out at bigint
+) language plpgsql @settings as $$
+declare
+    c @s.tubes;
+    v_now bigint := @s.now_us(p_now);
+    v_lane text;
+begin
+    select * into c from @s.tubes where number = @n;
+    if c.version <> p_version or c.keep <> 0 or c.history
+        or exists (select from @s.sessions where expires_at <= v_now)
+    then
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    delete from @s.tasks_@n x
+        where @by_id and x.state = 'taken' and x.token = p_token
+            and x.session = (select number from @s.sessions where uuid = p_session)
+            and (x.deadline is null or x.deadline > v_now)
+            and coalesce(x.keep, 0) = 0 and x.repeat is null and x.watched_until is null
+        returning x.lane into v_lane;
+    if not found then
+        return;
+    end if;
+    at := v_now;
+    insert into @s.counts_@n values (1, 'taken', 'gone', 'ack');
+--if lanes
+    if v_lane is not null then
+        perform @s.freed_@n(c, v_lane, v_now, false, 1);
+    end if;
+--end
+    if exists (select from @s.waits w where w.tube = @n and w.ends and w.until > clock_timestamp()) then
+        perform pg_notify('@channel', '@n');
+    end if;
+end $$;

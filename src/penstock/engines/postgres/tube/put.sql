@@ -205,7 +205,7 @@ create or replace function @s.puts_@n(
 declare
     c @s.tubes;
     v_now bigint := @s.now_us(p_now);
-    v_listen boolean := @n = any (p_listen);
+    v_listen boolean := coalesce(@n = any (p_listen), false);
     i record;
 begin
     select * into c from @s.tubes where number = @n;
@@ -306,4 +306,52 @@ begin
     ;
     insert into @s.counts_@n values (cardinality(seqs), null, t.state, 'put');
     perform @s.wake(@n, t.state = 'ready', false);
+end $$;
+
+-- The ordinary case of one task, as short as it can be.
+create or replace function @s.put1_@n(
+    p_version bigint, p_now bigint, p_relaxed boolean, p_data json, p_body bytea, p_pri bigint, p_ttl bigint,
+    p_derived boolean, p_ttr bigint, p_delay bigint, p_delay_until bigint, p_lane text, p_max_attempts bigint, p_keep bigint,
+    p_repeat bigint, out at bigint, out seq bigint
+) language plpgsql @settings as $$
+declare
+    c @s.tubes;
+    t @s.task;
+begin
+    select * into c from @s.tubes where number = @n;
+    if c.version <> p_version then
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    at := @s.now_us(p_now);
+    t := @s.timed(@s.fresh(
+        c, at, p_pri, p_ttl, p_derived, p_ttr, greatest(0, coalesce(p_delay, p_delay_until - at, 0)), p_lane,
+        p_max_attempts, p_repeat
+    ));
+    perform pg_current_xact_id();  -- before the number: see functions/marks.sql
+--if time64
+    t.seq := @s.next_seq_@n(at * 1000);
+--end
+--unless time64
+    t.seq := nextval('@s.seqs_@n');
+--end
+    t.data := p_data;
+    t.body := p_body;
+    t.keep := p_keep;
+--if lanes
+    t.place := case when c.lane_pick = 'turns' and t.lane is null then nextval('@s.places_@n') else t.seq end;
+    if t.lane is not null and t.state = 'ready' then
+        perform @s.put_ticket_@n(c, t.lane, t.pri, t.seq, at);
+    end if;
+--end
+    insert into @s.tasks_@n values (t.*);
+    insert into @s.counts_@n values (1, null, t.state, 'put');
+    if t.state = 'ready' and exists (
+        select from @s.waits w where w.tube = @n and w.takes and w.until > clock_timestamp()
+    ) then
+        perform pg_notify('@channel', '@n');
+    end if;
+    seq := t.seq;
 end $$;

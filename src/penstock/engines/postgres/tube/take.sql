@@ -8,12 +8,13 @@ declare
     c @s.tubes;
     t @s.task;
     v_now bigint := @s.now_us(p_now);
-    v_listen boolean := @n = any (p_listen);
+    v_listen boolean := coalesce(@n = any (p_listen), false);
     v_session bigint;
     v_granted bigint := 0;
     v_again boolean := false;
 --unless lanes
     v_token bigint;
+    v_seq bigint;
 --end
 begin
     select * into c from @s.tubes where number = @n;
@@ -44,6 +45,17 @@ begin
         end if;
         v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
 --unless lanes
+        if p_n = 1 and not c.history and v_listen is not true then
+            select x.seq into v_seq from @s.tasks_@n x
+                where x.state = 'ready' order by x.pri, x.seq limit 1 for update skip locked;
+            if found then
+                v_granted := 1;
+                return query update @s.tasks_@n x set @taking_v where x.seq = v_seq
+                    returning 'task', @n, null::integer, null, v_now, @row;
+                insert into @s.counts_@n values (1, 'ready', 'taken', 'take');
+                return;
+            end if;
+        else
         select last_value into v_token from @s.tokens;
         return query
             with picked as materialized (
@@ -56,6 +68,7 @@ begin
         get diagnostics v_granted = row_count;
         if v_granted > 0 and (c.history or v_listen) then
             return query select * from @s.note_takes_@n(c, v_now, v_session, v_token, v_listen);
+        end if;
         end if;
 --end
 --if lanes
