@@ -31,6 +31,8 @@ SETTINGS = " ".join(
         "jit": "off",
     }.items()
 )
+# What a caller's role may call: it runs with the owner's rights, and finds no operator of the caller's making.
+DEFINER = "security definer set search_path = pg_catalog, pg_temp"
 UNWRITTEN = ("seq", "id", "data", "body", "place")
 """Columns that a change of state never writes."""
 COLUMNS = tuple(
@@ -68,9 +70,26 @@ def text(name: str) -> str:
 
 def render(source: str, schema: str, **names: str) -> str:
     """Fill in names."""
-    names = {"s": quoted(schema), "settings": SETTINGS, "channel": channel(schema), **names}
+    names = {
+        "s": quoted(schema),
+        "settings": SETTINGS,
+        "definer": DEFINER,
+        "channel": channel(schema),
+        "states": _listed(State),
+        "reasons": _listed((*BURIED_REASONS, *DONE_REASONS)),
+        **names,
+    }
     longest_first = "|".join(sorted(names, key=len, reverse=True))
-    return re.sub(f"@({longest_first})(?![a-z])", lambda found: names[found[1]], source)
+    name = re.compile(f"@({longest_first})(?![a-z])")
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1]:
+            return names[found[1]]
+        # Inside a string a quote in the name must not end it; comments only look as though they had strings.
+        double = found[0].startswith("'")
+        return name.sub(lambda inner: names[inner[1]].replace("'", "''") if double else names[inner[1]], found[0])
+
+    return re.sub(f"{name.pattern}|--[^\\n]*|'(?:[^']|'')*'", fill, source)
 
 
 def functions(schema: str) -> str:
@@ -97,9 +116,6 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         n=str(number),
         lock=str(lock(schema, number)),
         unlogged="unlogged" if config.temporary else "",
-        states=_listed(State),
-        buried_reasons=_listed(BURIED_REASONS),
-        done_reasons=_listed(DONE_REASONS),
         by_id="seq = p_id::bigint" if by_seq else "id = p_id",
         item_key="i.id::bigint" if by_seq else "i.id",
         item_column="seq" if by_seq else "id",
@@ -120,6 +136,10 @@ def _listed(values: object) -> str:
     return ", ".join(f"'{value}'" for value in values)  # type: ignore[attr-defined]
 
 
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
 def _row(alias: str) -> str:
     """A task as the last columns of an answer."""
     return ", ".join(f"{alias}.{name}::text" if name == "data" else f"{alias}.{name}" for name in COLUMNS[:-3])
@@ -127,8 +147,9 @@ def _row(alias: str) -> str:
 
 def _taking(session: str, now: str, schema: str) -> str:
     deadline = f"{quoted(schema)}.after({now}, coalesce(p_ttr, x.ttr))"
+    tokens = _text(f"{quoted(schema)}.tokens")
     return (
-        f"state = 'taken', session = {session}, token = nextval('{quoted(schema)}.tokens'), attempt = x.attempt + 1, "
+        f"state = 'taken', session = {session}, token = nextval({tokens}), attempt = x.attempt + 1, "
         f"taken_at = {now}, deadline = {deadline}, due_at = {deadline}, "
         f"due_rank = case when {deadline} is not null then 0 end"
     )

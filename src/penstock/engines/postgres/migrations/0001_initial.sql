@@ -3,6 +3,10 @@ create table @s.store (
     version integer not null,
     epoch bigint not null default 0,
     event_base bigint not null default 0,
+    -- Which functions are here: a fingerprint of their text, the release they came with, their names.
+    code text not null default '',
+    release text not null default '0',
+    functions text[] not null default '{}',
     made_at timestamptz not null default clock_timestamp()
 );
 insert into @s.store (version) values (0);
@@ -96,11 +100,15 @@ create table @s.events (
 );
 create index on @s.events (tube, seq);
 
+-- Domains rather than checks of every table: those are read and planned anew by every statement.
+create domain @s.state as text check (value in (@states));
+create domain @s.reason as text check (value in (@reasons));
+
 create type @s.task as (
     seq bigint,
     id text,
-    state text,
-    reason text,
+    state @s.state,
+    reason @s.reason,
     data json,
     body bytea,
     pri bigint,
@@ -174,4 +182,34 @@ create type @s.answer as (
     result text,
     error text,
     errors text
+);
+
+-- A task as the functions of api.sql show it: seconds and dates, and never the session that holds it.
+create type @s.shown_task as (
+    tube text,
+    id text,
+    state text,
+    reason text,
+    code smallint,
+    data json,
+    body bytea,
+    pri bigint,
+    lane text,
+    key text,
+    attempt bigint,
+    max_attempts bigint,
+    ttl double precision,
+    ttr double precision,
+    created_at timestamptz,
+    ready_at timestamptz,
+    expires_at timestamptz,
+    deadline timestamptz,
+    done_at timestamptz,
+    purge_at timestamptz,
+    error text,
+    errors json,
+    result json,
+    cancel_asked boolean,
+    token bigint,
+    outcome text
 );

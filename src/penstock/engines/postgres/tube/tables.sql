@@ -1,10 +1,6 @@
 create @unlogged table @s.tasks_@n of @s.task (
     primary key (seq),
-    state not null check (state in (@states)),
-    pri not null,
-    check ((state = 'taken') = (token is not null)),
-    check ((state = 'taken') = (session is not null)),
-    check (case state when 'buried' then reason in (@buried_reasons) when 'done' then reason in (@done_reasons) else reason is null end)
+    check ((state = 'taken') = (token is not null))
 ) with (
     fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
