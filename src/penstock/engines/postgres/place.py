@@ -49,8 +49,10 @@ class Place(NamedTuple):
         if not split.netloc and split.path:
             conninfo = conninfo.replace("postgresql:/", "postgresql:///", 1) if ":///" not in conninfo else conninfo
         schema = own.get("schema", "penstock")
-        if not schema or len(schema.encode()) > 63 or "\0" in schema or schema.startswith("pg_"):
-            raise UsageError(f"schema= must be a name of 1 to 63 bytes that does not begin with pg_, got {schema!r}")
+        if not 1 <= len(schema.encode()) <= 63 or schema.startswith("pg_") or set(schema) & set("\0%$"):
+            raise UsageError(
+                f"schema= must be a name of 1 to 63 bytes without % and $ that does not begin with pg_, got {schema!r}"
+            )
         return cls(
             conninfo,
             schema,
