@@ -17,7 +17,7 @@ from penstock.model.state import BURIED_REASONS, DONE_REASONS, State
 from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
-FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "api")
+FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "joined", "api")
 TUBE = ("counts", "lanes", "save", "settle", "put", "take", "ack")
 SETTINGS = " ".join(
     f"set {name} = {value}"
@@ -142,7 +142,8 @@ def _text(value: str) -> str:
 
 def _row(alias: str) -> str:
     """A task as the last columns of an answer."""
-    return ", ".join(f"{alias}.{name}::text" if name == "data" else f"{alias}.{name}" for name in COLUMNS[:-3])
+    texts = ("state", "reason", "data")
+    return ", ".join(f"{alias}.{name}::text" if name in texts else f"{alias}.{name}" for name in COLUMNS[:-3])
 
 
 def _taking(session: str, now: str, schema: str) -> str:
