@@ -334,7 +334,8 @@ class AsyncTube:
     async def _holds(self, record: Record, transaction: object) -> bool:
         """True if the lease of a record is there, as seen from a transaction while that is open."""
         try:
-            self._engine.join(transaction)
+            if not self._engine.join(transaction).begun:
+                transaction = None
         except UsageError:
             transaction = None
         try:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from penstock.engines import Engine, open_engine
 from penstock.engines.line import Answer, Waiter, raised
-from penstock.engines.store import Callback, Transactor, log
+from penstock.engines.store import AwaitedTransactor, Callback, Transactor, log
 from penstock.model import ops
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError, UsageError
@@ -41,7 +41,7 @@ _inside: ContextVar[tuple[Transactor, ...]] = ContextVar("penstock transactions"
 class AsyncTransactor:
     """A transaction whose ops are awaited."""
 
-    def __init__(self, transactor: Transactor, thread: Executor) -> None:
+    def __init__(self, transactor: Transactor, thread: Executor | None = None) -> None:
         self._transactor = transactor
         self._thread = thread
 
@@ -53,9 +53,21 @@ class AsyncTransactor:
         """The engine's own connection, for statements of the caller in the same transaction."""
         return self._transactor.connection
 
+    @property
+    def begun(self) -> bool:
+        """False for a connection of the caller's on which no transaction is open."""
+        return self._transactor.begun
+
     async def execute(self, op: ops.Op[R]) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._transactor.execute, op)
+        if isinstance(self._transactor, AwaitedTransactor):
+            return await self._transactor.perform(op)
+        # A connection of the caller's may have to wait for another one, so neither may keep the other from a thread.
+        thread = self._thread or ThreadPoolExecutor(1, "penstock join")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, self._transactor.execute, op)
+        finally:
+            if self._thread is None:
+                thread.shutdown(wait=False)
 
 
 class AsyncEngine:
@@ -269,7 +281,7 @@ class AsyncEngine:
         if isinstance(transaction, AsyncTransactor):
             self.engine.join(transaction._transactor)
             return transaction
-        return AsyncTransactor(self.engine.join(transaction), self._side)
+        return AsyncTransactor(self.engine.join(transaction))
 
     async def close(self) -> None:
         self.check_owner()

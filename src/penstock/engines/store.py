@@ -404,8 +404,23 @@ class Transactor(ABC):
     store: Store
     ended = False
 
+    @property
+    def begun(self) -> bool:
+        """False for a connection of the caller's on which no transaction is open."""
+        return True
+
     def __repr__(self) -> str:
         return f"<transaction on {self.store.name}, {'ended' if self.ended else 'open'}>"
 
     @abstractmethod
     def execute(self, op: ops.Op[R]) -> R: ...
+
+
+class AwaitedTransactor(Transactor):
+    """A transaction on a connection that belongs to an event loop."""
+
+    def execute(self, op: ops.Op[R]) -> R:
+        raise UsageError("this connection is awaited: pass it to a queue that aconnect() has opened")
+
+    @abstractmethod
+    async def perform(self, op: ops.Op[R]) -> R: ...

@@ -333,6 +333,11 @@ class PostgresStore(Store):
     def check_usable(self) -> None:
         super().check_usable()
 
+    def join(self, transaction: object) -> Transactor:
+        from penstock.engines.postgres import joining
+
+        return joining.join(self, transaction)
+
     @contextmanager
     def transaction(self) -> Iterator[Transactor]:
         self.check_usable()

@@ -19,8 +19,8 @@ begin
     elsif q ->> 'call' is null then
         execute format(
             'select coalesce(json_agg(@s.answer(''task'', $1, null, null, row(t.*)::@s.task)), ''[]'')
-             from @s.tasks_%s t where coalesce(t.id, t.seq::text) = $2', c.number
-        ) into v_rows using c.number, q ->> 'id';
+             from @s.tasks_%s t where t.seq = $2 or t.id = $3', c.number
+        ) into v_rows using c.number, (q ->> 'seq')::bigint, q ->> 'id';
         return @s.reply('rows', v_rows);
     end if;
     -- From here on the tube cannot be dropped. What is asked for again holds the lock already.
