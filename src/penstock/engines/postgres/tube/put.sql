@@ -228,7 +228,7 @@ begin
         )
     loop
         return query select * from @s.put_@n(
-            c, v_now, p_joined, v_listen, i.item, i.data, p_bodies[i.item + 1], i.pri, i.ttl, coalesce(i.derived, false), i.ttr,
+            c, v_now, p_joined, v_listen, i.item, coalesce(i.data, case when p_bodies is null then 'null'::json end), p_bodies[i.item + 1], i.pri, i.ttl, coalesce(i.derived, false), i.ttr,
             greatest(0, coalesce(i.delay, i.delay_until - v_now, 0)), i.lane, i.key, i.on_conflict, i.put_id, i.id,
             i.max_attempts, i.keep, i.repeat
         );
