@@ -55,7 +55,7 @@ class AsyncQueue:
     async def _start(self) -> None:
         if self._engine.writable:
             await self._engine.execute(ops.OpenSession(self._session))
-            self._engine.keep(self._session)
+        self._engine.keep(self._session)
 
     async def __aenter__(self) -> AsyncQueue:
         return self

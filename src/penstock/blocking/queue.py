@@ -68,7 +68,7 @@ class Queue:
     def _start(self) -> None:
         if self._engine.writable:
             self._engine.execute(ops.OpenSession(self._session))
-            self._engine.keep(self._session)
+        self._engine.keep(self._session)
 
     def __enter__(self) -> Queue:
         return self

@@ -295,7 +295,7 @@ class Store(ABC):
         """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""
         now = self.clock.now()
         pauses = [1.0]
-        for session in list(self._sessions.values()):
+        for session in self._kept_alive():
             due = self._alive_at.get(session.uuid, now) + session.ttl // 3
             if now >= due:
                 self._keep_alive(session)
@@ -313,6 +313,10 @@ class Store(ABC):
         if self.users <= 0 and self.forsaken is not None:
             self.forsaken(self)
         return max(0.0005, min(pauses))
+
+    def _kept_alive(self) -> list[Session]:
+        """None where nothing can be written: a standby keeps its sessions from the moment it is promoted."""
+        return list(self._sessions.values()) if self.writable else []
 
     def _keep_alive(self, session: Session) -> None:
         self._alive_at[session.uuid] = self.clock.now()
@@ -341,14 +345,14 @@ class Store(ABC):
 
     def before_advance(self, moment: int) -> None:
         """A manual clock is about to move: sessions of open queues must not notice."""
-        for session in list(self._sessions.values()):
+        for session in self._kept_alive():
             self.execute(ops.KeepAlive(session, until=moment + session.ttl), strict=False)
 
     def after_advance(self) -> None:
         """A manual clock has moved."""
         if self.closed:
             return
-        for session in list(self._sessions.values()):
+        for session in self._kept_alive():
             self._keep_alive(session)
         self.tick()
         self.serve_all()

@@ -91,7 +91,7 @@ def _task(tube: Tube, task_id: TaskId | None) -> str | None:
 
 
 def put(context: Context, op: ops.Put, tube: Tube) -> Call:
-    if (shared := _shared(op.drafts)) is not None and _is_plain(context, tube):
+    if (shared := _shared(op.drafts)) is not None and is_plain(context, tube):
         return (
             _one(context, shared, tube)
             if len(op.drafts) == 1 and not context.joined
@@ -100,7 +100,7 @@ def put(context: Context, op: ops.Put, tube: Tube) -> Call:
     return _each(context, op, tube)
 
 
-def _is_plain(context: Context, tube: Tube) -> bool:
+def is_plain(context: Context, tube: Tube) -> bool:
     """True for tubes in which a put meets nothing but room."""
     config = tube.config
     listened = tube.number in context.listened
@@ -135,7 +135,7 @@ _common = itemgetter(
 def _one(context: Context, draft: Draft, tube: Tube) -> Call:
     config = tube.config
     try:
-        _check(config, draft)
+        check(config, draft)
     except PenstockError as error:
         return _said([error])
 
@@ -172,7 +172,7 @@ def _bulk(context: Context, op: ops.Put, tube: Tube, shared: Draft) -> Call:
     good: list[Draft] = []
     for draft in op.drafts:
         try:
-            _check(config, draft)
+            check(config, draft)
         except PenstockError as error:
             results.append(error)
         else:
@@ -228,7 +228,7 @@ def _each(context: Context, op: ops.Put, tube: Tube) -> Call:
     items: list[dict[str, Any]] = []
     for number, draft in enumerate(op.drafts):
         try:
-            _check(tube.config, draft)
+            check(tube.config, draft)
         except PenstockError as error:
             results[number] = error
         else:
@@ -251,7 +251,8 @@ def _each(context: Context, op: ops.Put, tube: Tube) -> Call:
     )
 
 
-def _check(config: TubeConfig, draft: Draft) -> None:
+def check(config: TubeConfig, draft: Draft) -> None:
+    """Refuse a draft that does not fit the tube."""
     check_draft(config, draft)
     check_id(config, draft)
     if draft.ttl == "derived" or (draft.ttl is None and config.ttl == "derived"):
@@ -308,7 +309,7 @@ def ack(context: Context, op: ops.Ack, tube: Tube, slowly: bool = False) -> Call
     for item in op.items:
         if item.update is not None and tube.config.adopted is None:
             raise UsageError("update= changes columns of an adopted table; this tube is not adopted")
-    if not slowly and not context.joined and len(op.items) == 1 and _is_plain(context, tube):
+    if not slowly and not context.joined and len(op.items) == 1 and is_plain(context, tube):
         lease, result, keep, _ = op.items[0]
         if lease.token is not None and not keep and tube.config.keep == 0:
             return _ack_one(context, op, tube, lease)
@@ -593,9 +594,23 @@ def tick(context: Context, op: ops.Tick) -> Call:
     return Call(f"select * from {context.schema}.tick({_CONTEXT})", _times(context), lambda answer: answer.rows[-1][AT])
 
 
+class KeepTime(ops.Tick):
+    """The tick of a keeper, which leaves to other processes what they are about to do."""
+
+    __slots__ = ()
+
+
+def keep_time(context: Context, op: KeepTime) -> Call:
+    return Call(
+        f"select * from {context.schema}.keep_time(%s::uuid[], %s::int[])",
+        (context.kept, context.listened),
+        lambda answer: answer.rows[-1][AT],
+    )
+
+
 def get_state(context: Context, op: ops.GetState) -> Call:
     return Call(
-        "select 'value', null::int, null::int, case when pg_is_in_recovery() then 'WAITING' else 'RUNNING' end, null",
+        f"select 'value', null::int, null::int, {context.schema}.state(), null",
         (),
         lambda answer: answer.rows[0][INFO],
     )
@@ -630,5 +645,6 @@ STORE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any], Call]] = {
     ops.KeepAlive: keep_alive,
     ops.EndSession: end_session,
     ops.Tick: tick,
+    KeepTime: keep_time,
     ops.GetState: get_state,
 }

@@ -1,27 +1,56 @@
-"""Connections to one server: the one for ordinary calls, a pool for the rest, and what to do when they break."""
+"""Connections to one server: the one for ordinary calls, some for the rest, and what to do when they break."""
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import select
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from penstock.engines.postgres.place import Place
-from penstock.model import ops
-from penstock.model.errors import EngineUnavailable
+from penstock.model.errors import AccessDenied, EngineUnavailable, NotWritable, PenstockError, SchemaMismatch
 
-T = TypeVar("T")
 Connection = psycopg.Connection[Any]
-log = logging.getLogger("penstock")
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+IDLE = 60.0
+"""Seconds after which a connection that nobody borrows is closed."""
+DEFAULTS: dict[str, Any] = {
+    "fallback_application_name": "penstock",
+    "connect_timeout": 5,
+    # A server that is gone without a word is noticed in half a minute rather than in two hours.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+FINAL = ("does not exist", "could not translate host", "invalid connection option", "no password supplied")
+DENIED = ("authentication failed", "permission denied", "not permitted to log in", "pg_hba.conf")
+_inherited: list[Connection] = []
+"""Of a parent process. Kept for ever: whatever ends them would speak to the parent's server."""
+
+
+class Pauses:
+    """Longer and longer ones, until the patience is over."""
+
+    def __init__(self, patience: float) -> None:
+        self._until = time.monotonic() + patience
+        self._next = FIRST_PAUSE
+
+    def wait(self) -> bool:
+        """False, at once, if the time is over."""
+        if time.monotonic() + self._next > self._until:
+            return False
+        time.sleep(self._next)
+        self._next = min(LONGEST_PAUSE, self._next * 2)
+        return True
 
 
 class Connections:
@@ -29,141 +58,210 @@ class Connections:
         self._place = place
         self._prepare = prepare
         self._main: Connection | None = None
-        self._pool: ConnectionPool[Connection] | None = None
+        self._idle: list[tuple[float, Connection]] = []
+        """Not borrowed, and since when; the last one given back is lent first."""
+        self._lock = threading.Lock()
+        self._room = threading.Semaphore(place.pool)
+        self._all: set[Connection] = set()
         self._closed = False
+        self.down = False
+        """The last attempt to connect failed."""
+
+    def connect(self) -> Connection:
+        """A new connection that knows nothing of the store."""
+        connection: Connection = psycopg.connect(full_conninfo(self._place), autocommit=True)
+        with self._lock:
+            self._all.add(connection)
+        return connection
 
     def open(self) -> Connection:
         """A new connection, checked and ready."""
-        connection: Connection = psycopg.connect(self._place.conninfo, autocommit=True)
+        connection = self.connect()
         try:
-            self._configure(connection)
+            connection.prepare_threshold = 1 if self._place.prepare else None
+            connection.prepared_max = 500
+            self._prepare(connection)
         except BaseException:
-            connection.close()
+            self.drop(connection)
             raise
         return connection
 
-    def _configure(self, connection: Connection) -> None:
-        connection.autocommit = True
-        connection.prepare_threshold = 1 if self._place.prepare else None
-        connection.prepared_max = 500
-        self._prepare(connection)
+    def drop(self, connection: Connection) -> None:
+        """Close a connection, whatever state it is in."""
+        with self._lock:
+            self._all.discard(connection)
+        with contextlib.suppress(Exception):
+            connection.close()
+
+    # -- the one for ordinary calls ----------------------------------------------------------------
 
     def main(self) -> Connection:
-        """The connection of ordinary calls; one that was lost while idle is replaced."""
-        if self._main is not None and (self._main.closed or _is_lost(self._main)):
+        """The connection of ordinary calls, one after the other; one that was lost while idle is replaced first."""
+        if self._main is not None and (_is_lost(self._main) or not _is_sound(self._main)):
             self.drop_main()
         if self._main is None:
-            self._main = self._patiently(self.open)
+            self._main = self.patiently(self._place.patience)
         return self._main
+
+    @property
+    def has_main(self) -> bool:
+        return self._main is not None
 
     def drop_main(self) -> None:
         main, self._main = self._main, None
         if main is not None:
-            with contextlib.suppress(Exception):
-                main.close()
+            self.drop(main)
 
-    def _patiently(self, connect: Callable[[], Connection]) -> Connection:
-        """Try again for a while: a server that restarts is back in a moment."""
-        until = time.monotonic() + self._place.patience
-        pause = FIRST_PAUSE
+    def patiently(self, patience: float) -> Connection:
+        """Connect, trying again for a while: a server that restarts is back in a moment."""
+        pauses = Pauses(patience)
         while True:
             try:
-                return connect()
-            except psycopg.OperationalError as error:
-                if _is_final(error) or time.monotonic() + pause > until or self._closed:
-                    raise EngineUnavailable(f"PostgreSQL cannot be reached: {_first_line(error)}") from None
-            time.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+                connection = self.open()
+            except psycopg.Error as error:
+                self.down = True
+                if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+                    raise refused(error) from None
+                text = str(error)
+                if any(words in text for words in DENIED):
+                    raise AccessDenied(f"PostgreSQL does not let us in: {first_line(error)}") from None
+                if self._closed or any(words in text for words in FINAL) or not pauses.wait():
+                    raise EngineUnavailable(f"PostgreSQL cannot be reached: {first_line(error)}") from None
+            else:
+                self.down = False
+                return connection
 
-    def retrying(self, perform: Callable[[Connection], T], requests: Sequence[ops.Op[Any]]) -> T:
-        """Perform on the main connection. What is safe to repeat is repeated when the connection breaks under it."""
-        until = time.monotonic() + self._place.patience
-        while True:
-            connection = self.main()
-            try:
-                return perform(connection)
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-                broken = connection.closed or connection.broken
-                self.drop_main()
-                if not broken and _is_passing(error) and time.monotonic() < until:
-                    continue
-                if not broken:
-                    raise
-                if not all(map(_repeatable, requests)) or time.monotonic() >= until:
-                    raise EngineUnavailable(
-                        f"the connection to PostgreSQL broke during the call: {_first_line(error)}; it may have been done",
-                        "unknown",
-                    ) from None
+    # -- those for the rest ------------------------------------------------------------------------
 
     @contextmanager
-    def borrowed(self) -> Iterator[Connection]:
+    def borrowed(self, patience: float | None = None) -> Iterator[Connection]:
         """A connection of one's own for a while."""
-        if self._pool is None:
-            self._pool = ConnectionPool(
-                self._place.conninfo,
-                min_size=0,
-                max_size=self._place.pool,
-                kwargs={"autocommit": True},
-                configure=self._configure,
-                check=_check,
-                timeout=self._place.patience,
-                reconnect_timeout=self._place.patience,
-                num_workers=1,
-                name="penstock",
-                open=True,
+        connection = self.borrow(patience)
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def borrow(self, patience: float | None = None) -> Connection:
+        patience = self._place.patience if patience is None else patience
+        if not self._room.acquire(timeout=patience):
+            raise EngineUnavailable(
+                f"all {self._place.pool} connections for transactions are in use; pool= in the URL allows for more"
             )
         try:
-            with self._pool.connection() as connection:
-                yield connection
-        except PoolTimeout as error:
-            raise EngineUnavailable(f"PostgreSQL cannot be reached: {_first_line(error)}") from None
+            return self._rested() or self.patiently(patience)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def _rested(self) -> Connection | None:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None
+                _, connection = self._idle.pop()
+            if not _is_lost(connection):
+                return connection
+            self.drop(connection)
+
+    def give_back(self, connection: Connection) -> None:
+        """Whoever has borrowed a connection gives it back, sound or not."""
+        self._room.release()
+        now = time.monotonic()
+        with self._lock:
+            old = [one for since, one in self._idle if now - since > IDLE]
+            self._idle = [(since, one) for since, one in self._idle if now - since <= IDLE]
+            sound = not self._closed and _is_sound(connection)
+            if sound:
+                self._idle.append((now, connection))
+        for one in old if sound else [*old, connection]:
+            self.drop(one)
+
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
         self._closed = True
         self.drop_main()
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            self.drop(connection)
 
     def disown(self) -> None:
-        """In a child after fork: the sockets are the parent's, so they are closed without a word to the server."""
-        main, self._main = self._main, None
-        if main is not None:
-            with contextlib.suppress(OSError):
-                os.close(main.fileno())
-        self._pool = None
+        """In a child after fork: the sockets are the parent's, so no word must go out on them from here."""
+        self._lock = threading.Lock()
+        self._main, self._idle, self._closed = None, [], True
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for connection in self._all:
+            _inherited.append(connection)
+            with contextlib.suppress(OSError, psycopg.Error):
+                # The number stays taken: a library that still believes in it writes to nobody else's file.
+                os.dup2(nothing, connection.fileno())
+        os.close(nothing)
+        self._all = set()
 
 
-def _check(connection: Connection) -> None:
-    if _is_lost(connection):
-        raise psycopg.OperationalError("lost while idle")
+def full_conninfo(place: Place) -> str:
+    """What the driver is told: the URL's, and ours where that is silent."""
+    given = conninfo_to_dict(place.conninfo)
+    return make_conninfo(place.conninfo, **{name: value for name, value in DEFAULTS.items() if name not in given})
+
+
+def _is_sound(connection: Connection) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
 
 
 def _is_lost(connection: Connection) -> bool:
     """True for an idle connection on which something came in: nobody asked, so it is the server's farewell."""
-    try:
-        return bool(select.select([connection.fileno()], [], [], 0)[0])
-    except (OSError, ValueError, psycopg.OperationalError):
+    if connection.closed:
         return True
+    look = select.poll()
+    look.register(connection.fileno(), select.POLLIN)
+    return bool(look.poll(0))
 
 
-def _repeatable(op: ops.Op[Any]) -> bool:
-    """True for ops whose repetition answers alike and changes nothing more."""
-    if isinstance(op, ops.Put):
-        return all(draft.put_id is not None for draft in op.drafts)
-    return isinstance(op, ops.Peek | ops.Watch | ops.Ack | ops.Tick | ops.GetState | ops.KeepAlive | ops.OpenSession)
+def is_broken(connection: Connection) -> bool:
+    """True when nobody can say any more what became of the statement that was on its way."""
+    return connection.closed or connection.broken
 
 
-def _is_passing(error: psycopg.Error) -> bool:
+class Undone(Exception):
+    """The connection broke before a commit was asked for: nothing was done, whatever it was."""
+
+
+@contextmanager
+def whole(connection: Connection) -> Iterator[None]:
+    """A transaction; Undone if the connection breaks before its commit is asked for."""
+    asked = False
+    try:
+        with connection.transaction():
+            yield
+            asked = True
+    except psycopg.Error as error:
+        if not asked and is_broken(connection):
+            raise Undone(first_line(error)) from error
+        raise
+
+
+def is_passing(error: psycopg.Error) -> bool:
     """Refused by the circumstances: a deadlock, a conflict with recovery. The same call may do well at once."""
     return isinstance(error, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure)
 
 
-def _is_final(error: psycopg.OperationalError) -> bool:
-    """Waiting would not help: wrong password, no such database or role."""
-    text = str(error)
-    return "does not exist" in text or "authentication failed" in text or "could not translate host" in text
+def refused(error: psycopg.Error) -> PenstockError:
+    """What a caller is told instead of an error of the driver. The statement has changed nothing."""
+    text = first_line(error)
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return AccessDenied(f"this role may not do that: {text}")
+    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
+        return NotWritable(f"the server can only be read: {text}")
+    if isinstance(error, psycopg.errors.FeatureNotSupported):
+        return NotWritable(f"a temporary tube is not there on a standby: {text}")
+    if isinstance(error, psycopg.errors.SyntaxErrorOrAccessRuleViolation):
+        return SchemaMismatch(f"the schema is not the one that this version of Penstock made: {text}")
+    return EngineUnavailable(f"PostgreSQL could not do it: {text}")
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -16,16 +16,17 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from penstock.engines.line import Answer, raised
-from penstock.engines.postgres import calls, migrations, templates, tubes
+from penstock.engines.postgres import calls, loading, migrations, templates, tubes
 from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, Unusual, change, record, split
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS, Call, Context
-from penstock.engines.postgres.connections import Connections
+from penstock.engines.postgres.connections import Connections, Undone, first_line, is_broken, refused, whole
 from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
+from penstock.engines.postgres.recovery import Recovery
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops, rules
 from penstock.model.clock import Clock
-from penstock.model.errors import NotWritable, PenstockError, TubeNotFound, UsageError
+from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TubeNotFound, UsageError
 from penstock.model.task import Placed, Record
 from penstock.model.tube import TubeConfig
 
@@ -34,7 +35,12 @@ Connection = psycopg.Connection[Any]
 log = logging.getLogger("penstock")
 AGAIN = 1000
 """How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
+UNREACHED_PAUSE = 0.2
+"""Seconds between two looks for a server that is not there."""
+STANDBY_PAUSE = 0.2
+"""Seconds between two looks whether a standby has been promoted."""
 ASIDE = (
+    ops.Load,
     ops.CreateTube,
     ops.AlterTube,
     ops.TruncateTube,
@@ -97,7 +103,22 @@ class Work:
             if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
                 self.touched |= self._store.awaited()  # what sessions held is anybody's now
             return self._call(STORE_CALLS[type(op)](self.context, op))
+        if isinstance(op, ops.Load):
+            return self._load(op)
         return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
+
+    def _load(self, op: ops.Load) -> list[PenstockError]:
+        tube = self._store.known(op.tube, self._connection, fresh=True)
+        if not loading.can_copy(self.context, op, tube):
+            placed = self.answer(ops.Put(op.tube, tuple(op.drafts())))
+            return [answer for answer in placed if isinstance(answer, PenstockError)]
+        if self.context.relaxed:
+            self._connection.execute("set local synchronous_commit = off")
+        refused = loading.load(self._connection, self.context, op, tube)
+        self.touched.add(op.tube)
+        if op.shared.delay is not None or op.shared.ttl is not None or tube.config.ttl is not None:
+            self.next_due = 0  # when that is, the next tick finds out
+        return refused
 
     def _on_tube(self, op: Any, build: Any) -> Any:
         name = op.tube
@@ -176,6 +197,8 @@ class PostgresStore(Store):
         self._local = threading.local()
         self._polled_at = 0
         self._connections = Connections(place, self._prepare)
+        self._recovery = Recovery(self, self._connections)
+        self._unreached = False
         self._listener: Listener | None = None
         try:
             self._connections.main()
@@ -183,7 +206,7 @@ class PostgresStore(Store):
             self._connections.close()
             raise
         if place.notify and not clock.manual:
-            self._listener = Listener(self, place)
+            self._listener = Listener(self, place, self._connections)
         self.start()
 
     def _prepare(self, connection: Connection) -> None:
@@ -196,7 +219,29 @@ class PostgresStore(Store):
         migrations.migrate(connection, self.place.schema)
         now = self.clock.now() if self.clock.manual else None
         connection.execute(f"select {self.schema}.begin_run(%s)", [now])
+        if self._recovery.grants.highest is None:
+            self._recovery.count_from_now(connection)
         self.writable = True
+
+    def settle_place(self, connection: Connection, requests: Sequence[ops.Op[Any]]) -> None:
+        """Before a call, where something is not as usual: a standby may have been promoted, a reply may be lost."""
+        try:
+            if not self.writable and not isinstance(requests[0], ops.GetState):
+                self._prepare(connection)
+            if self._recovery.grants.due and self._mutex.locked() and any(isinstance(op, ops.Take) for op in requests):
+                self._refund(connection)
+        except psycopg.Error as error:
+            if is_broken(connection):
+                raise Undone(first_line(error)) from error
+            raise
+
+    def _refund(self, connection: Connection) -> set[str]:
+        """Give back what was granted in lost replies. Called with the lock: a take on its way is not lost."""
+        work = Work(self, connection, relaxed=False)
+        sessions = {uuid: len(engines) for uuid, engines in list(self._keeping.items())}
+        touched = self._recovery.refund(work, sessions)
+        self.note(Committed([], touched, work.announced, None))
+        return touched
 
     # -- tubes -------------------------------------------------------------------------------------
 
@@ -213,6 +258,9 @@ class PostgresStore(Store):
 
     def config_of(self, number: int) -> TubeConfig | None:
         return next((tube.config for tube in self._tubes.values() if tube.number == number), None)
+
+    def names_of(self, numbers: Iterable[int]) -> set[str]:
+        return {tube.config.name for tube in list(self._tubes.values()) if tube.number in numbers}
 
     def kept(self) -> str:
         """The sessions that this process keeps alive, as an array."""
@@ -240,8 +288,12 @@ class PostgresStore(Store):
 
     def _aside(self, op: ops.Op[Any], strict: bool) -> Answer:
         """An op on a connection of its own, beside what everybody else does."""
-        with self._connections.borrowed() as connection:
-            done = self._transact(connection, (op,), strict)
+        try:
+            done = self._recovery.perform((op,), strict, aside=True)
+        except EngineUnavailable as error:
+            if error.outcome != "not_done" or not self._connections.has_main:
+                raise
+            return super().execute_many((op,), strict)[0]  # no more connections are to be had than the one we have
         with self._group.alone():
             self.note(done)
             if self._lines.count and done.touched:
@@ -253,7 +305,7 @@ class PostgresStore(Store):
         return done.answers[0]
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
-        return self._connections.retrying(lambda connection: self._transact(connection, requests, strict), requests)
+        return self._recovery.perform(requests, strict)
 
     def _transact(self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         self._see_listened(connection)
@@ -263,7 +315,7 @@ class PostgresStore(Store):
             if alone:
                 answers = [self._answered(work, requests[0])]
             else:
-                with connection.transaction():
+                with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
         except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable):
             if not self._tubes:
@@ -288,6 +340,58 @@ class PostgresStore(Store):
         except psycopg.errors.ReadOnlySqlTransaction:
             self.writable = False
             return NotWritable(f"{self.name} is a standby: it can only be read until it is promoted")
+
+    # -- the keeper's round ------------------------------------------------------------------------
+
+    def beat(self) -> float:
+        try:
+            if self._connections.down or not self.writable:
+                self._look_up()
+            if not self.writable:
+                return STANDBY_PAUSE
+            if self._recovery.grants.due:
+                self._look_for_lost()
+            pause = super().beat()
+        except EngineUnavailable as error:
+            if not self._unreached and not self.closed:
+                log.warning("%s; it is tried again", error)
+            self._unreached = True
+            return UNREACHED_PAUSE
+        if self._unreached:
+            log.warning("%s is there again", self.name)
+            self._unreached = False
+        return pause
+
+    def tick(self) -> int | None:
+        if self.clock.manual:
+            return super().tick()
+        self._ticked_at = self.clock.now()
+        self._next_tick = None
+        then = self.execute(calls.KeepTime(), strict=False)
+        if then is not None and (self._next_tick is None or then < self._next_tick):
+            self._next_tick = then
+        return then
+
+    def _look_up(self) -> None:
+        """Is the server there, and has a standby been promoted? Asked without anybody's lock."""
+        with self._connections.borrowed(0) as connection:
+            if not self.writable:
+                try:
+                    self._prepare(connection)
+                except psycopg.Error as error:
+                    raise refused(error) from None
+                if self.writable:  # sessions that could not be kept here are kept from now on
+                    self._alive_at.update(dict.fromkeys(self._sessions, 0))
+
+    def _look_for_lost(self) -> None:
+        try:
+            with self._group.alone():
+                touched = self._refund(self._connections.main())
+                if self._lines.count:
+                    self._serve(touched, strict=False)
+        except psycopg.Error as error:
+            raise refused(error) from None
+        self._announce()
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -318,7 +422,7 @@ class PostgresStore(Store):
 
     def changed_elsewhere(self, numbers: Iterable[int]) -> None:
         """Another process has changed these tubes."""
-        names = {tube.config.name for tube in list(self._tubes.values()) if tube.number in numbers}
+        names = self.names_of(numbers)
         with self._group.alone():
             if self._lines.count:
                 self._serve(names & self._lines.tubes(), False)
@@ -346,7 +450,7 @@ class PostgresStore(Store):
             self._local.inside = 1
             transactor = PostgresTransactor(self, connection)
             try:
-                with connection.transaction():
+                with self._recovery.decided(connection):
                     yield transactor
             finally:
                 transactor.ended = True
@@ -393,7 +497,10 @@ class PostgresTransactor(Transactor):
             raise UsageError("this transaction has ended; begin another with q.transaction()")
         work = Work(self.store, self.connection, relaxed=False, joined=True)
         self.works.append(work)
-        result: R = raised(self.store._answered(work, op))
+        try:
+            result: R = raised(self.store._answered(work, op))
+        except psycopg.Error as error:
+            raise refused(error) from error
         return result
 
 

@@ -85,7 +85,7 @@ language plpgsql as $$
 begin
     if p_verb = 'cancel' then
         t.cancel_asked := true;
-    elsif t.state = 'done' or t.watched_until >= p_until then
+    elsif t.state = 'done' or t.watched_until >= p_until or pg_is_in_recovery() then
         return t;
     else
         t.watched_until := p_until;

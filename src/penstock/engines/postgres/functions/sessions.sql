@@ -127,6 +127,39 @@ begin
     end loop;
 end $$;
 
+-- Give back what was granted to sessions above a token and is not among the known ones, as if it had not been
+-- offered: the reply with it got lost. p_here: how many queues of the asking process use each session; what others
+-- use too may have been granted to them. A row a tube with the number in at.
+create or replace function @s.refund(
+    p_now bigint, p_listen integer[], p_sessions uuid[], p_here integer[], p_after bigint, p_known bigint[]
+) returns setof @s.answer language plpgsql as $$
+declare
+    c @s.tubes;
+    t @s.task;
+    v_now bigint := @s.now_us(p_now);
+    v_held bigint[];
+    v_steps @s.step[];
+    v_number bigint;
+begin
+    select array_agg(h.number) into v_held from unnest(p_sessions, p_here) k (uuid, here)
+        join @s.sessions h on h.uuid = k.uuid where h.attached <= k.here;
+    for c in select * from @s.tubes order by number loop
+        v_number := 0;
+        for t in execute format(
+            'select * from @s.tasks_%s where session = any ($1) and state = ''taken'' and token > $2 and token <> all ($3)
+             order by seq for update', c.number
+        ) using v_held, p_after, p_known loop
+            v_steps := @s.rule_release(c, t, v_now, p_refund => true);
+            execute format('select @s.save_%s($1, $2, $3, false)', c.number) using c, t, v_steps;
+            v_number := v_number + 1;
+            if c.number = any (p_listen) then
+                return query select * from @s.announced(c.number, v_steps);
+            end if;
+        end loop;
+        return next @s.error('refunded', c.number, null, null, v_number);
+    end loop;
+end $$;
+
 -- Leave a session; the last one out gives back what it holds. at: how many tasks.
 create or replace function @s.close_session(p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid)
 returns setof @s.answer language plpgsql as $$
@@ -152,6 +185,49 @@ create or replace function @s.home() returns text language sql stable as $$
     select system_identifier || '/' || (select oid from pg_database where datname = current_database())
     from pg_control_system()
 $$;
+
+-- A store that can be written to and whose run nobody has begun yet starts up. [22]
+create or replace function @s.state() returns text language plpgsql stable as $$
+begin
+    if pg_is_in_recovery() then
+        return 'WAITING';
+    elsif exists (select from @s.marker where home = @s.home()) then
+        return 'RUNNING';
+    end if;
+    return 'STARTUP';
+end $$;
+
+-- What the keepers of all processes call: one of them at a time does what is due, and cleans up twice a second at
+-- most. at: the next moment at which something is due.
+create or replace function @s.keep_time(p_kept uuid[], p_listen integer[]) returns setof @s.answer
+language plpgsql @settings as $$
+declare
+    v_now bigint := @s.now_us();
+    v_tube integer;
+    v_due bigint;
+    v_next bigint;
+begin
+    perform set_config('synchronous_commit', 'off', true);
+    if not pg_try_advisory_xact_lock(hashtextextended('keep_time @s', 0)) then
+        return next @s.error('next', null, null, null, v_now + 100000);
+        return;
+    end if;
+    if not exists (select from @s.marker where home = @s.home()) then
+        perform @s.begin_run(null);
+    end if;
+    select min(expires_at) into v_next from @s.sessions where ttl < @s.forever();
+    for v_tube in select number from @s.tubes loop
+        execute format('select @s.next_due_%s()', v_tube) into v_due;
+        v_next := least(v_next, v_due);
+    end loop;
+    if v_next > v_now and exists (select from @s.marker where swept_at > v_now - 500000) then
+        return next @s.error('next', null, null, null, v_next);
+        return;
+    end if;
+    update @s.marker set swept_at = v_now;
+    delete from @s.waits where until < clock_timestamp() - interval '1 minute';
+    return query select * from @s.tick(null, p_kept, p_listen);
+end $$;
 
 -- Begin a run unless one goes on: after a crash, a promotion or a restore the marker is missing. [4, 13]
 -- p_dead: begin one in any case; these sessions are known to be dead.
@@ -188,7 +264,6 @@ begin
         execute format('select @s.fold_%s(true)', c.number);
     end loop;
     update @s.sessions set expires_at = v_now + ttl, attached = case when direct then attached else 0 end;
-    delete from @s.waits;
     delete from @s.marker;
     insert into @s.marker (home, began_at) values (@s.home(), v_now);
     return true;

@@ -47,6 +47,10 @@ declare
     v_due bigint;
     v_next bigint;
 begin
+    if pg_is_in_recovery() then
+        return next @s.error('next', null, null);
+        return;
+    end if;
     perform set_config('synchronous_commit', 'off', true);
     return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     select min(expires_at) into v_next from @s.sessions where ttl < @s.forever();
@@ -85,7 +89,11 @@ declare
     v_tube integer;
 begin
     return query select * from @s.settle_tubes(@s.now_us(p_now), p_kept, p_listen, p_tube);
-    for v_tube in select number from @s.tubes where p_tube is null or number = p_tube loop
+    for v_tube in
+        select number from @s.tubes
+        -- What is temporary is not on a standby.
+        where (p_tube is null or number = p_tube) and not (temporary and pg_is_in_recovery())
+    loop
         return query execute format($q$
             select (@s.error(named.what, %1$s, null, null, sum(named.n)::bigint)).* from (
                 select target as what, n from @s.counts_%1$s where target not in ('gone', 'none')

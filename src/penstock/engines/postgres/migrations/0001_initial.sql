@@ -15,7 +15,8 @@ insert into @s.store (version) values (0);
 create unlogged table @s.marker (
     one boolean primary key default true check (one),
     home text not null,
-    began_at bigint not null
+    began_at bigint not null,
+    swept_at bigint not null default 0
 );
 
 create sequence @s.tokens;
