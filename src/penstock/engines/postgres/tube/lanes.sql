@@ -42,6 +42,16 @@ begin
     end if;
 end $$;
 
+-- The tube as it is now. What a call read when it began may be of before an alter, whose tickets for lanes that it
+-- opened would be dropped by whoever still judged them by the old options.
+create or replace function @s.current_@n(c @s.tubes) returns @s.tubes language plpgsql stable as $$
+declare
+    v_new @s.tubes;
+begin
+    select * into v_new from @s.tubes where number = @n and version <> c.version;
+    return case when found then v_new else c end;
+end $$;
+
 create or replace function @s.held_@n(p_lane text, p_most bigint) returns bigint
 language sql stable as $$
     select count(*) from (select from @s.tasks_@n where lane = p_lane and state = 'taken' limit p_most) held
@@ -66,13 +76,13 @@ begin
     -- A caller's own transaction may stay open for long: it must not keep others from the lane.
     -- The ticket stands before everything, so that a taker looks at once and puts it where it belongs.
     if p_joined or not @s.lane_lock_@n(p_lane) then
-        insert into @s.tickets_@n (pri, place, lane) values (
-            -9223372036854775808, case when c.lane_pick = 'turns' then nextval('@s.places_@n') else 0 end, p_lane
-        );
+        -- No two stand at one place, since takers go from place to place.
+        insert into @s.tickets_@n (pri, place, lane) values (-9223372036854775808, nextval('@s.places_@n'), p_lane);
         return;
     end if;
     select array_agg(ctid), min(place) filter (where at is null) into v_tickets, v_place
         from (select ctid, place, at from @s.tickets_@n where lane = p_lane limit 500) seen;
+    c := @s.current_@n(c);
     select * into l from @s.limits_@n(c, p_lane);
     select * into v_seq, v_pri from @s.head_@n(c, p_lane);
     if v_seq is null then
@@ -170,7 +180,8 @@ declare
     v_open boolean := @s.is_open_@n(c, p_lane, p_now);
     v_none @s.task;
 begin
-    insert into @s.lanes_@n (lane) values (p_lane) on conflict do nothing;
+    -- Locked from here on, so that forget_lanes() does not delete it in between.
+    insert into @s.lanes_@n (lane) values (p_lane) on conflict (lane) do update set lane = excluded.lane;
     update @s.lanes_@n set
         concurrency = case when p_options ? 'concurrency' then (p_options ->> 'concurrency')::bigint else concurrency end,
         rate = case when p_options ? 'rate' then (p_options ->> 'rate')::double precision else rate end,

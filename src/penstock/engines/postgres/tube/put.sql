@@ -176,8 +176,8 @@ end $$;
 --end
 --if lanes
 
--- The ticket of a task that was put. It locks nothing and waits for nobody; a lane that its rate has shut
--- gets a dated one.
+-- The ticket of a task that was put. It locks nothing and waits for nobody. A lane that its rate has shut gets a
+-- dated one, for the timer, beside one that is judged at once: the limits may be others when this is committed.
 create or replace function @s.put_ticket_@n(c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint)
 returns void language plpgsql as $$
 declare
@@ -187,7 +187,6 @@ begin
     select * into l from @s.limits_@n(c, p_lane);
     if l.next_at > p_now then
         insert into @s.tickets_@n (pri, place, lane, at) values (p_pri, p_seq, p_lane, l.next_at);
-        return;
     end if;
     if c.lane_pick = 'turns' then
         select min(place) into v_place from @s.tickets_@n where lane = p_lane and at is null;

@@ -8,9 +8,10 @@ declare
     v_seq bigint := -1;
     v_steps @s.step[];
 --if lanes
-    v_lane text;
-    v_lane_at bigint;
-    v_ticket tid;
+    v_lane text := '';
+    v_lane_at bigint := -1;
+    v_next_lane text;
+    v_next_at bigint;
     v_found boolean;
     v_none @s.task;
 --end
@@ -24,21 +25,21 @@ begin
 --end
 --if lanes
         v_found := found;
-        select k.lane, k.at, k.ctid into v_lane, v_lane_at, v_ticket from @s.tickets_@n k
-            where k.at <= p_until and k.at >= v_at order by k.at, k.lane limit 1 for update skip locked;
+        select k.lane, k.at into v_next_lane, v_next_at from @s.tickets_@n k
+            where k.at <= p_until and (k.at, k.lane) > (v_lane_at, v_lane) order by k.at, k.lane limit 1;
         exit when not v_found and not found;
-        if found and (not v_found or v_lane_at < t.due_at) then
-            v_at := v_lane_at;
+        if found and (not v_found or v_next_at < t.due_at) then
+            v_lane := v_next_lane;
+            v_lane_at := v_next_at;
+            v_at := greatest(v_at, v_lane_at);
             v_rank := 4;
             v_seq := -1;
+            -- Who has the lane may have read it too early, so the ticket stays for the next one. It is neither
+            -- locked nor deleted without the lane's lock: two who settle would wait for each other.
             if @s.lane_lock_@n(v_lane) then
                 perform @s.refresh_@n(c, v_lane, v_lane_at, false, v_none, v_none, true);
-            else
-                -- Who has the lane may have read it too early: let the next taker judge it.
-                delete from @s.tickets_@n where ctid = v_ticket;
-                insert into @s.tickets_@n (pri, place, lane) values (-9223372036854775808, 0, v_lane);
+                perform @s.wake(@n, true, false);
             end if;
-            perform @s.wake(@n, true, false);
             continue;
         end if;
 --end

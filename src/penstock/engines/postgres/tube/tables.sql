@@ -1,13 +1,17 @@
+create sequence @s.seqs_@n;
+create sequence @s.places_@n;
 create @unlogged table @s.tasks_@n of @s.task (
     primary key (seq),
+    seq with options default nextval('@s.seqs_@n'),
+--if lanes
+    place with options default currval('@s.seqs_@n'),
+--end
     check ((state = 'taken') = (token is not null))
 ) with (
     fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0.2, autovacuum_analyze_scale_factor = 0.2,
     autovacuum_vacuum_cost_delay = 1
 );
-create sequence @s.seqs_@n;
-create sequence @s.places_@n;
 create index tasks_@n_taken on @s.tasks_@n (session, seq) where state = 'taken';
 create index tasks_@n_due on @s.tasks_@n (due_at, due_rank, seq) where due_at is not null;
 create index tasks_@n_buried on @s.tasks_@n (pri, seq) where state = 'buried';
@@ -37,8 +41,8 @@ create @unlogged table @s.tickets_@n (
     lane text not null,
     at bigint
 ) with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 1);
-create index tickets_@n_line on @s.tickets_@n (pri, place) where at is null;
-create index tickets_@n_at on @s.tickets_@n (at) where at is not null;
+create index tickets_@n_line on @s.tickets_@n (pri, place, lane) where at is null;
+create index tickets_@n_at on @s.tickets_@n (at, lane) where at is not null;
 create index tickets_@n_lane on @s.tickets_@n (lane);
 --end
 create @unlogged table @s.counts_@n (

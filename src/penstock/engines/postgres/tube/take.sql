@@ -123,8 +123,8 @@ declare
     v_own_place bigint := -1;
     v_pri bigint := -9223372036854775808;
     v_place bigint := -1;
-    v_lane text;
-    v_more boolean;
+    v_lane text := '';
+    k record;
     v_granted bigint := 0;
 begin
     if p_lane is not null then
@@ -150,23 +150,23 @@ begin
                 v_own_place := null;
             end if;
         end if;
-        select pri, place, lane into v_pri, v_place, v_lane from @s.tickets_@n
-            where at is null and (pri, place) > (v_pri, v_place) order by pri, place limit 1;
-        v_more := found;
-        if v_own.seq is not null and (not v_more or (v_own.pri, v_own.place) < (v_pri, v_place)) then
+        select pri, place, lane into k from @s.tickets_@n
+            where at is null and (pri, place, lane) > (v_pri, v_place, v_lane) order by pri, place, lane limit 1;
+        if v_own.seq is not null and (k.lane is null or (v_own.pri, v_own.place) < (k.pri, k.place)) then
             update @s.tasks_@n x set @taking_p where x.seq = v_own.seq returning * into t;
             v_own_pri := v_own.pri;
             v_own_place := v_own.place;
             v_own := null;
-            if v_more then
-                v_place := v_place - 1;  -- look at this ticket again
-            end if;
-        elsif not v_more then
+        elsif k.lane is null then
             return;
-        elsif @s.lane_lock_@n(v_lane) then
-            t := @s.grant_@n(c, v_lane, v_pri, v_place, p_now, p_session, p_ttr);
         else
-            continue;
+            v_pri := k.pri;
+            v_place := k.place;
+            v_lane := k.lane;
+            if not @s.lane_lock_@n(k.lane) then
+                continue;
+            end if;
+            t := @s.grant_@n(c, k.lane, k.pri, k.place, p_now, p_session, p_ttr);
         end if;
         if t.seq is not null then
             v_granted := v_granted + 1;
@@ -200,6 +200,7 @@ begin
     if v_tickets is null and p_pri is not null then
         return null;  -- another taker was here first
     end if;
+    c := @s.current_@n(c);
     select * into l from @s.limits_@n(c, p_lane);
     if l.concurrency is not null then
         v_held := @s.held_@n(p_lane, l.concurrency);
