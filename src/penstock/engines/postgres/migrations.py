@@ -1,7 +1,7 @@
 """The schema: made, brought up to date, refused when a later version has made it.
 
 Tables change by numbered steps. Functions are code: when their text is not what the store has, all of them are made
-anew, those of every tube too. What a role may call, the functions of api.sql, is replaced and keeps its grants; the
+anew, those of every tube too. What a role may be granted is replaced and keeps its grants; the
 rest is dropped first, so that nothing is left of functions that are no more or had other arguments.
 """
 
@@ -130,7 +130,8 @@ def _files() -> list[str]:
 
 def public() -> list[str]:
     """Names of the functions that roles may be granted."""
-    return [name for name, rest in _FUNCTION.findall(templates.text("functions/api.sql")) if "@definer" in rest]
+    found = [_FUNCTION.findall(templates.text(f"functions/{name}.sql")) for name in templates.FUNCTIONS]
+    return [name for pairs in found for name, rest in pairs if "@definer" in rest]
 
 
 def _internal() -> list[str]:

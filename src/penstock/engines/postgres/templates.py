@@ -17,7 +17,7 @@ from penstock.model.state import BURIED_REASONS, DONE_REASONS, State
 from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
-FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "joined", "api")
+FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "joined", "checks", "api", "by_hand")
 TUBE = ("counts", "lanes", "save", "settle", "put", "take", "ack")
 SETTINGS = " ".join(
     f"set {name} = {value}"
