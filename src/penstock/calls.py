@@ -79,6 +79,41 @@ def drafts(
         return [draft(config, kind, item, options) for item in items]
 
 
+def load(config: TubeConfig, items: list[Any], options: Mapping[str, Any]) -> ops.Load | None:
+    """Very many items as one op; None if they differ in more than data, pri and lane, or one of them is refused."""
+    shared = put_draft(config, Kind(), b"" if config.payload == "bytes" else None, **options)
+    if (
+        config.hooks
+        or config.adopted is not None
+        or shared.key
+        or shared.put_id
+        or shared.id
+        or config.id == "function"
+    ):
+        return None
+    encode, payload_kind = payload.encode, config.payload
+    pris: list[int | None] | None = None
+    lanes: list[str | None] | None = None
+    try:
+        if any(type(item) is Entry for item in items):
+            entries = [item if type(item) is Entry else Entry(item) for item in items]
+            if any(map(_is_special, entries)):
+                return None
+            pris = [shared.pri if entry.pri is None else check_pri(entry.pri) for entry in entries]
+            lanes = [shared.lane if entry.lane is None else check_text(entry.lane, "lane") for entry in entries]
+            items = [entry.data for entry in entries]
+        return ops.Load(config.name, [encode(item, payload_kind) for item in items], pris, lanes, shared)
+    except PenstockError:
+        return None
+
+
+_SPECIAL = tuple(name for name in Entry.__dataclass_fields__ if name not in ("data", "pri", "lane"))
+
+
+def _is_special(entry: Entry) -> bool:
+    return any(getattr(entry, name) is not None for name in _SPECIAL)
+
+
 def draft(config: TubeConfig, kind: Kind, item: Any, options: Mapping[str, Any]) -> Draft | PenstockError:
     """One item, or why it is refused: its own options before those of the call."""
     entry = item if isinstance(item, Entry) else Entry(item)

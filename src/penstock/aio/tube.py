@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from penstock import calls, finishing, payload
@@ -14,6 +15,7 @@ from penstock.engines.store import Callback
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
+    BatchError,
     PenstockError,
     TaskFailed,
     TaskNotFound,
@@ -27,7 +29,7 @@ from penstock.model.session import Session
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
 from penstock.model.task import Gone, OnConflict, Placed, Record, TaskId
-from penstock.model.tube import Kind, TubeConfig
+from penstock.model.tube import Kind, TubeConfig, check_count
 from penstock.view import TaskView
 
 if TYPE_CHECKING:
@@ -173,6 +175,41 @@ class AsyncTube:
         placed = calls.merged(drafts, await self._put(good, timeout, transaction))
         tasks = [p if isinstance(p, PenstockError) else AsyncTask(self, p.record, p.outcome) for p in placed]
         return calls.batch(tasks, errors, "put_many")
+
+    async def load(
+        self,
+        items: Iterable[Any],
+        *,
+        chunk: int = 10_000,
+        progress: Callable[[int], object] | None = None,
+        **options: Any,
+    ) -> int:
+        """Store very many tasks, each chunk in a transaction of its own; answers how many, not the tasks.
+
+        Items and options are those of put_many. `progress` is told after each chunk how many are stored. Items that
+        are refused do not hold up the others; BatchError at the end has their errors.
+        """
+        check_count(chunk, "chunk")
+        rest = iter(items)
+        stored, refused = 0, list[PenstockError]()
+        while part := list(islice(rest, min(chunk, calls.MAX_BATCH))):
+            if self._config.id == "function":
+                part = [calls.with_id(item, self._make_id) for item in part]
+            op = calls.load(self._config, part, options)
+            if op is not None:
+                errors = await self._engine.execute(op)
+            else:
+                drafts = calls.drafts(self._config, self._kind, part, options)
+                good = tuple(draft for draft in drafts if not isinstance(draft, PenstockError))
+                placed = calls.merged(drafts, await self._put(good, 0, None))
+                errors = [answer for answer in placed if isinstance(answer, PenstockError)]
+            stored += len(part) - len(errors)
+            refused.extend(errors)
+            if progress is not None:
+                progress(stored)
+        if refused:
+            raise BatchError(f"{len(refused)} items of load were refused, first: {refused[0]}", refused)
+        return stored
 
     async def _put(
         self, drafts: tuple[Any, ...], timeout: Seconds | None, transaction: object

@@ -7,8 +7,9 @@ carry many, one is a batch of one; their answers have a record or an error for e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
 
 from penstock.model.duration import Delay
@@ -117,6 +118,25 @@ class Put(Op[list[Placed | PenstockError]]):
 
     tube: str
     drafts: tuple[Draft, ...]
+
+
+@op
+class Load(Op[list[PenstockError]]):
+    """Store very many tasks that differ in data, pri and lane alone; answers the refusals, not the tasks."""
+
+    tube: str
+    data: Sequence[Data]
+    pris: Sequence[int | None] | None
+    lanes: Sequence[str | None] | None
+    shared: Draft
+
+    def drafts(self) -> list[Draft]:
+        """The same as drafts."""
+        pris, lanes = self.pris or repeat(self.shared.pri), self.lanes or repeat(self.shared.lane)
+        return [
+            self.shared._replace(data=data, pri=pri, lane=lane)
+            for data, pri, lane in zip(self.data, pris, lanes, strict=False)
+        ]
 
 
 @op
@@ -406,6 +426,7 @@ ALL: tuple[type[Op[Any]], ...] = (
     DropTube,
     AdoptTable,
     Put,
+    Load,
     Take,
     Ack,
     Release,

@@ -18,7 +18,7 @@ from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
 FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "joined", "checks", "api", "by_hand")
-TUBE = ("counts", "lanes", "save", "settle", "put", "take", "ack")
+TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack")
 SETTINGS = " ".join(
     f"set {name} = {value}"
     for name, value in {

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from penstock.engines.transaction import Transaction
 from penstock.engines.verbs.counters import configure_lane, forget_history, get_statistics, list_lanes, read_history
 from penstock.engines.verbs.leases import ack, bury, check_take, fail, release, take, touch
-from penstock.engines.verbs.putting import check_draft, put
+from penstock.engines.verbs.putting import check_draft, load, put
 from penstock.engines.verbs.revival import (
     add_retries,
     cancel,
@@ -67,6 +67,7 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.DropTube: drop_tube,
     ops.AdoptTable: adopt_table,
     ops.Put: put,
+    ops.Load: load,
     ops.Take: take,
     ops.Ack: ack,
     ops.Release: release,

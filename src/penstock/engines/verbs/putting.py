@@ -25,6 +25,11 @@ def put(tx: Transaction, op: ops.Put, now: int) -> list[Placed | PenstockError]:
     return results
 
 
+def load(tx: Transaction, op: ops.Load, now: int) -> list[PenstockError]:
+    placed = put(tx, ops.Put(op.tube, tuple(op.drafts())), now)
+    return [answer for answer in placed if isinstance(answer, PenstockError)]
+
+
 def put_one(tube: TubeStore, draft: Draft, now: int) -> Placed:
     check_draft(tube.config, draft)
     check_id(tube.config, draft)

@@ -33,6 +33,7 @@ begin
         select r.oid::regclass from pg_class r
         where r.relnamespace = '@s'::regnamespace and r.relkind in ('r', 'S')
             and r.relname ~ ('^(tasks|lanes|tickets|counts|seqs|places|marks|lows)_' || p_tube || '$')
+        order by r.relkind desc  -- tables before the sequences that they take numbers from
     loop
         execute format('drop %s %s', case when v_part::text ~ '(seqs|places)_' then 'sequence' else 'table' end, v_part);
     end loop;
