@@ -217,6 +217,8 @@ begin
     end if;
     if not p_joined and c.capacity is not null then
         perform pg_advisory_xact_lock(@lock + 3);
+    end if;
+    if not p_joined and (c.capacity is not null or c.history or v_listen) then
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
         return query select * from @s.settle_@n(c, v_now, 1000, v_listen);
     end if;
