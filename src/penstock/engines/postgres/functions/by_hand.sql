@@ -210,7 +210,7 @@ end $$;
 -- -- roles ----------------------------------------------------------------------------------------------
 
 -- What each right lets a role call. [25]
-create or replace function @s.functions_of(p_right text) returns text[] language plpgsql immutable as $$
+create or replace function @s.functions_of(p_right text) returns text[] language plpgsql stable as $$
 begin
     return case p_right
         when 'read' then array['peek', 'tasks', 'statistics', 'tubes', 'lanes']

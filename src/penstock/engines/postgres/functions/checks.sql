@@ -99,7 +99,9 @@ begin
     elsif p_seconds < 0 and not p_past then
         perform @s.refuse('UsageError', format('%s must not be negative, got %s', p_name, p_seconds));
     end if;
-    return case when p_seconds >= 3153600000 then @s.forever() else round(greatest(p_seconds, 0) * 1000000)::bigint end;
+    return case
+        when p_seconds >= 3153600000 then @s.forever() when p_seconds < 0 then 0 else round(p_seconds * 1000000)::bigint
+    end;
 end $$;
 
 create or replace function @s.seconds(p_micros bigint) returns double precision language sql immutable as $$
@@ -143,9 +145,11 @@ begin
             coalesce(quote_literal(p_id), 'NULL'));
     elsif @s.by_seq(c) then
         return case when p_id ~ '^[0-9]{1,18}$' or (p_id ~ '^[0-9]{19}$' and p_id <= '9223372036854775807') then p_id else '-1' end;
-    elsif case when p_id ~ '^-?(0|[1-9][0-9]{0,18})$' then
-        p_id::numeric between -9223372036854775808 and 9223372036854775807
-    end then
+    elsif (
+        case when p_id ~ '^-?(0|[1-9][0-9]{0,18})$' then
+            p_id::numeric between -9223372036854775808 and 9223372036854775807
+        end
+    ) then
         return p_id;
     elsif p_id ~ '^["\[]' then
         begin
@@ -258,7 +262,7 @@ begin
             'UsageError', format('on_conflict must be error, ignore, replace or restart, got %L', o ->> 'on_conflict')
         );
     end if;
-    v_keep := case when jsonb_typeof(o -> 'keep') = 'boolean' then case when (o -> 'keep')::boolean then 'infinity' else 0 end
+    v_keep := case o -> 'keep' when 'true' then 'infinity' when 'false' then 0.0::double precision
         else @s.number_in(o, 'keep', 'True, False or seconds')::double precision end;
     v_item := jsonb_build_object(
         'item', p_item, 'pri', @s.whole_in(o, 'pri', -9223372036854775808, 'a signed 64-bit integer'),
