@@ -40,15 +40,15 @@ _inherited: list[Connection] = []
 class Pauses:
     """Longer and longer ones, until the patience is over."""
 
-    def __init__(self, patience: float) -> None:
+    def __init__(self, patience: float, stop: threading.Event) -> None:
         self._until = time.monotonic() + patience
         self._next = FIRST_PAUSE
+        self._stop = stop
 
     def wait(self) -> bool:
-        """False, at once, if the time is over."""
-        if time.monotonic() + self._next > self._until:
+        """False, at once, if the time is over or nobody wants to wait any more."""
+        if time.monotonic() + self._next > self._until or self._stop.wait(self._next):
             return False
-        time.sleep(self._next)
         self._next = min(LONGEST_PAUSE, self._next * 2)
         return True
 
@@ -63,7 +63,7 @@ class Connections:
         self._lock = threading.Lock()
         self._room = threading.Semaphore(place.pool)
         self._all: set[Connection] = set()
-        self._closed = False
+        self._closing = threading.Event()
         self.down = False
         """The last attempt to connect failed."""
 
@@ -112,9 +112,12 @@ class Connections:
         if main is not None:
             self.drop(main)
 
+    def pauses(self, patience: float | None = None) -> Pauses:
+        return Pauses(self._place.patience if patience is None else patience, self._closing)
+
     def patiently(self, patience: float) -> Connection:
         """Connect, trying again for a while: a server that restarts is back in a moment."""
-        pauses = Pauses(patience)
+        pauses = self.pauses(patience)
         while True:
             try:
                 connection = self.open()
@@ -125,7 +128,7 @@ class Connections:
                 text = str(error)
                 if any(words in text for words in DENIED):
                     raise AccessDenied(f"PostgreSQL does not let us in: {first_line(error)}") from None
-                if self._closed or any(words in text for words in FINAL) or not pauses.wait():
+                if any(words in text for words in FINAL) or not pauses.wait():
                     raise EngineUnavailable(f"PostgreSQL cannot be reached: {first_line(error)}") from None
             else:
                 self.down = False
@@ -171,7 +174,7 @@ class Connections:
         with self._lock:
             old = [one for since, one in self._idle if now - since > IDLE]
             self._idle = [(since, one) for since, one in self._idle if now - since <= IDLE]
-            sound = not self._closed and _is_sound(connection)
+            sound = not self._closing.is_set() and _is_sound(connection)
             if sound:
                 self._idle.append((now, connection))
         for one in old if sound else [*old, connection]:
@@ -179,8 +182,12 @@ class Connections:
 
     # -- the end -----------------------------------------------------------------------------------
 
+    def hurry(self) -> None:
+        """Wait for no server any more."""
+        self._closing.set()
+
     def close(self) -> None:
-        self._closed = True
+        self.hurry()
         self.drop_main()
         with self._lock:
             idle, self._idle = self._idle, []
@@ -190,7 +197,7 @@ class Connections:
     def disown(self) -> None:
         """In a child after fork: the sockets are the parent's, so no word must go out on them from here."""
         self._lock = threading.Lock()
-        self._main, self._idle, self._closed = None, [], True
+        self._main, self._idle = None, []
         nothing = os.open(os.devnull, os.O_RDWR)
         for connection in self._all:
             _inherited.append(connection)

@@ -104,7 +104,7 @@ class Recovery:
                     self._doubt(requests, aside)
                     if len(requests) > 1 or not outcomes.is_repeatable(requests[0]):
                         return self._each(requests, strict, doubt)
-                pauses = pauses or Pauses(self._store.place.patience)
+                pauses = pauses or self._connections.pauses()
                 if not pauses.wait():
                     raise (_gave_up(why) if doubt is None else outcomes.unknown(doubt)) from error
             except EngineUnavailable as error:
@@ -236,7 +236,7 @@ class Recovery:
         return None if row is None or row[0] is None else (row[0], row[1])
 
     def _was_committed(self, xid: str, epoch: int, why: str) -> bool:
-        pauses = Pauses(self._store.place.patience)
+        pauses = self._connections.pauses()
         while True:
             try:
                 with self._connections.borrowed() as connection:

@@ -464,6 +464,10 @@ class PostgresStore(Store):
 
     # -- the end -----------------------------------------------------------------------------------
 
+    def close(self) -> None:
+        self._connections.hurry()
+        super().close()
+
     def shut(self) -> None:
         if self._listener is not None:
             self._listener.stop()
