@@ -11,6 +11,10 @@ from bench.pg_phase import payload
 from bench.pg_server import Place
 
 NAME = "penstock"
+NOTE = (
+    "on PostgreSQL puts and acks wait for the disk, takes do not: a take that the server forgets in a crash is a task "
+    "offered again. The plain statements and the others wait in every call"
+)
 
 
 class Ours:

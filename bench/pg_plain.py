@@ -14,6 +14,7 @@ from bench.pg_phase import SIZE, payload
 from bench.pg_server import Place
 
 NAME = "plain statements"
+WEAK = "same, weak takes"
 NOTE = (
     "a table with (pri, id) indexed where ready; INSERT .. RETURNING, UPDATE .. FROM a locked row, DELETE by id and "
     "token, prepared, by psycopg on one connection in autocommit; batches by COPY and arrays. No attempts, ttl, ttr, "
@@ -38,6 +39,10 @@ with next as materialized (
 update tasks set state = 't', token = nextval('tokens') from next where tasks.id = next.id
 returning tasks.id, tasks.token, tasks.data
 """
+# Penstock's takes do not wait for the disk; this is a take that does not either.
+WEAK_TAKE = TAKE.replace(
+    "where state", "where (select set_config('synchronous_commit', 'off', true)) = 'off' and state"
+)
 TAKE_MANY = TAKE.replace("limit 1", f"limit {SIZE}")
 ACK = "delete from tasks where id = %s and token = %s"
 ACK_MANY = "delete from tasks where id = any(%s) and token = any(%s)"
@@ -50,7 +55,8 @@ Taken = tuple[int, int, Any]
 class Plain:
     """One connection. A taken task is its id, its token and its data."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], take: str = TAKE) -> None:
+        self._take = take
         set_json_loads(msgspec.json.decode, connection)
         connection.execute(PLANS)
         self._cursor = connection.cursor(binary=True)
@@ -61,7 +67,7 @@ class Plain:
         return int(found[0])
 
     def take(self) -> Taken | None:
-        return self._cursor.execute(TAKE, prepare=True).fetchone()
+        return self._cursor.execute(self._take, prepare=True).fetchone()
 
     def ack(self, task: Taken) -> None:
         if self._cursor.execute(ACK, task[:2], prepare=True).rowcount != 1:
@@ -90,7 +96,7 @@ def create(place: Place) -> None:
 
 
 @contextmanager
-def line(place: Place) -> Iterator[Plain]:
+def line(place: Place, take: str = TAKE) -> Iterator[Plain]:
     create(place)
     with place.connect() as connection:
-        yield Plain(connection)
+        yield Plain(connection, take)

@@ -31,8 +31,8 @@ SETTINGS = {
     "shared_buffers": "256MB",
     "max_wal_size": "4GB",
 }
-# Its input ends with this process, however that ends, and then the server does too.
-GUARD = '"$@" & server=$!; read -r line; kill -INT $server; wait $server'
+# Its input ends with this process, however that ends, and then the server and its folder do too.
+GUARD = 'home=$1; shift; "$@" & server=$!; read -r line; kill -INT $server; wait $server; rm -rf "$home"'
 _numbers = itertools.count(1)
 
 
@@ -100,7 +100,7 @@ class Server:
     def _start(self, command: list[Any]) -> subprocess.Popen[bytes]:
         with self.log.open("wb") as log:
             return subprocess.Popen(
-                ["sh", "-c", GUARD, "guard", *map(str, command)],
+                ["sh", "-c", GUARD, "guard", *map(str, [self.home, *command])],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ WHERE: dict[str, Callable[[Place], AbstractContextManager[Line]]] = {
     pg_ours.NAME: pg_ours.line,
     pg_plain.NAME: pg_plain.line,
 }
+WEAK = partial(pg_plain.line, take=pg_plain.WEAK_TAKE)
 PYTHON = {pg_queuer.NAME: pg_queuer.measure, pg_procrastinate.NAME: pg_procrastinate.measure}
 NODE = {peer.NAME: peer for peer in (pg_node.GRAPHILE, pg_node.PGBOSS)}
 PEERS = (*PYTHON, *NODE)
@@ -31,7 +33,7 @@ def steps(name: str, folder: Path, limit: float, work: Work, summary: Summary, s
     """Penstock or plain statements, called step by step."""
 
     def run() -> Figures:
-        with place(folder) as where, WHERE[name](where) as line:
+        with place(folder) as where, WHERE.get(name, WEAK)(where) as line:
             pg_phase.warm_up(line)
             if settled:
                 where.settle()
@@ -62,12 +64,13 @@ def missing(name: str) -> str:
     return "" if find_spec(name) else "not present: pip install -r requirements/bench.txt"
 
 
-def single(summary: Summary, work: Callable[[int], Work], wanted: tuple[str, ...] = ()) -> Opener:
+def single(summary: Summary, work: Callable[[int], Work], wanted: tuple[str, ...] = (), takes: bool = False) -> Opener:
     """Calls of one caller for one task each; `wanted` are the phases of the peers, none if they have no part."""
 
     def subjects(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
         order = Order(wanted, scale.single, scale.limit / 2)
-        mine = [steps(name, folder, scale.limit, work(scale.single), summary) for name in WHERE]
+        names = (*WHERE, pg_plain.WEAK) if takes else WHERE
+        mine = [steps(name, folder, scale.limit, work(scale.single), summary) for name in names]
         return mine + [peer(name, folder, order, summary) for name in PEERS if wanted]
 
     return subjects

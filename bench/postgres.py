@@ -70,19 +70,25 @@ def close(figure: str) -> tuple[Bound, ...]:
 
 CELLS = (
     Cell("pg-put", SINGLE, subjects.single(rates(put="put"), subjects.puts, ("put",)), ("put/s",), close("put/s")),
-    Cell("pg-take", SINGLE, subjects.single(rates(take="take"), subjects.halves), ("take/s",), close("take/s")),
+    Cell(
+        "pg-take",
+        SINGLE,
+        subjects.single(rates(take="take"), subjects.halves, takes=True),
+        ("take/s",),
+        close("take/s"),
+    ),
     Cell("pg-ack", SINGLE, subjects.single(rates(ack="ack"), subjects.halves), ("ack/s",), close("ack/s")),
     Cell(
         "pg-work",
         SINGLE,
-        subjects.single(rates(take_ack="work"), subjects.works, ("work",)),
+        subjects.single(rates(take_ack="work"), subjects.works, ("work",), takes=True),
         ("take+ack/s",),
         close("take+ack/s"),
     ),
     Cell(
         "pg-cycle",
         SINGLE,
-        subjects.single(subjects.cycle, subjects.cycles, ("put", "work")),
+        subjects.single(subjects.cycle, subjects.cycles, ("put", "work"), takes=True),
         phases.FIGURES,
         close("cycle/s"),
         quick=False,
@@ -121,6 +127,7 @@ NOTES = {
     "PostgreSQL": "18 on 127.0.0.1, one server for all, with fsync, full_page_writes and synchronous_commit on, "
     "shared_buffers 256MB, max_wal_size 4GB; every round has a new schema, after a checkpoint, and tables are analyzed "
     'before takes are measured; every task is {"n": 12345}',
+    pg_ours.NAME: pg_ours.NOTE,
     pg_plain.NAME: pg_plain.NOTE,
     pg_queuer.NAME: pg_queuer.NOTE,
     pg_procrastinate.NAME: pg_procrastinate.NOTE,
