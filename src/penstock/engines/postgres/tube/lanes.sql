@@ -57,6 +57,33 @@ language sql stable as $$
     select count(*) from (select from @s.tasks_@n where lane = p_lane and state = 'taken' limit p_most) held
 $$;
 
+-- True when an open lane stood in the line before one of its tasks changed, and not with that one.
+create or replace function @s.stays_@n(c @s.tubes, p_lane text, p_before @s.task, p_after @s.task) returns boolean
+language plpgsql stable as $$
+declare
+    o record;
+begin
+    if p_before.seq is null and p_after.seq is null then
+        return true;
+    elsif c.lane_order = 'strict' then
+        select t.seq, t.pri, t.state into o from @s.tasks_@n t
+            where t.lane = p_lane and t.state in ('ready', 'delayed', 'buried') and t.seq <> coalesce(p_before.seq, p_after.seq)
+            order by t.pri, t.seq limit 1;
+    else
+        select t.seq, t.pri, t.state into o from @s.tasks_@n t
+            where t.lane = p_lane and t.state = 'ready' and t.seq <> coalesce(p_before.seq, p_after.seq)
+            order by t.pri, t.seq limit 1;
+    end if;
+    if p_before.lane = p_lane and (p_before.state = 'ready' or (c.lane_order = 'strict' and p_before.state in ('delayed', 'buried')))
+        and (o.seq is null or (p_before.pri, p_before.seq) < (o.pri, o.seq))
+    then
+        return coalesce(
+            p_before.state = 'ready' and p_after.state = 'ready' and p_after.lane = p_lane and p_after.pri = p_before.pri, false
+        );
+    end if;
+    return coalesce(o.state = 'ready', false);
+end $$;
+
 -- A task of the lane has changed, or its limits have (p_before and p_after are null then, p_was_shut says the rest).
 -- An open lane with a READY task first has a ticket; it joins the line at the back.
 create or replace function @s.refresh_@n(
@@ -71,6 +98,7 @@ declare
     v_pri bigint;
     v_held bigint := 0;
     v_back boolean := p_was_shut;
+    v_timed boolean;
     l record;
 begin
     -- A caller's own transaction may stay open for long: it must not keep others from the lane.
@@ -80,7 +108,7 @@ begin
         insert into @s.tickets_@n (pri, place, lane) values (-9223372036854775808, nextval('@s.places_@n'), p_lane);
         return;
     end if;
-    select array_agg(ctid), min(place) filter (where at is null) into v_tickets, v_place
+    select array_agg(ctid), min(place) filter (where at is null), bool_or(at is not null) into v_tickets, v_place, v_timed
         from (select ctid, place, at from @s.tickets_@n where lane = p_lane limit 500) seen;
     c := @s.current_@n(c);
     select * into l from @s.limits_@n(c, p_lane);
@@ -104,17 +132,11 @@ begin
     if c.lane_pick = 'order' then
         v_place := v_seq;
     else
-        -- It was full until now, or the task that stood in the line for it has gone or changed.
-        v_back := v_back or v_place is null
+        -- Tickets alone do not say that it stands: those of puts are there also while it is shut.
+        v_back := v_back or v_place is null or v_timed
             or v_held + (p_before.state is not distinct from 'taken')::integer
-                - (p_after.state is not distinct from 'taken')::integer >= l.concurrency
-            or (p_before.state = 'ready' and p_before.lane = p_lane
-                and (p_after.state is distinct from 'ready' or p_after.pri <> p_before.pri or p_after.lane is distinct from p_lane)
-                and (p_before.pri, p_before.seq) <= (v_pri, v_seq))
-            or (p_before.seq = v_seq and p_before.state = 'ready' and p_after.pri < p_before.pri
-                and not exists (select from @s.tasks_@n t where t.lane = p_lane and t.state = 'ready'
-                    and (t.pri, t.seq) < (p_before.pri, p_before.seq) and t.seq <> v_seq));
-        if coalesce(v_back, false) then
+                - (p_after.state is not distinct from 'taken')::integer >= l.concurrency;
+        if coalesce(v_back, false) or not @s.stays_@n(c, p_lane, p_before, p_after) then
             v_place := nextval('@s.places_@n');
         end if;
     end if;

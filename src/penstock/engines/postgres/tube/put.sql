@@ -178,8 +178,10 @@ end $$;
 
 -- The ticket of a task that was put. It locks nothing and waits for nobody. A lane that its rate has shut gets a
 -- dated one, for the timer, beside one that is judged at once: the limits may be others when this is committed.
-create or replace function @s.put_ticket_@n(c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint)
-returns void language plpgsql as $$
+-- p_first: the first of the tasks that are put together.
+create or replace function @s.put_ticket_@n(
+    c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint, p_first bigint default null
+) returns void language plpgsql as $$
 declare
     l record;
     v_place bigint := p_seq;
@@ -190,7 +192,13 @@ begin
     end if;
     if c.lane_pick = 'turns' then
         select min(place) into v_place from @s.tickets_@n where lane = p_lane and at is null;
-        v_place := coalesce(v_place, nextval('@s.places_@n'));
+        if v_place is null or (c.lane_order = 'strict' and (
+            select t.state from @s.tasks_@n t
+            where t.lane = p_lane and t.state in ('ready', 'delayed', 'buried') and t.seq < coalesce(p_first, p_seq)
+            order by t.pri, t.seq limit 1
+        ) is distinct from 'ready') then
+            v_place := nextval('@s.places_@n');
+        end if;
     end if;
     insert into @s.tickets_@n (pri, place, lane) values (p_pri, v_place, p_lane);
 end $$;
@@ -294,8 +302,8 @@ begin
         returning seq, pri, lane
 --if lanes
     ), tickets as (
-        select @s.put_ticket_@n(c, f.lane, f.pri, f.seq, bulk_@n.at) from (
-            select distinct on (s.lane) s.lane, s.pri, s.seq from stored s
+        select @s.put_ticket_@n(c, f.lane, f.pri, f.seq, bulk_@n.at, f.first) from (
+            select distinct on (s.lane) s.lane, s.pri, s.seq, min(s.seq) over () as first from stored s
             where s.lane is not null and t.state = 'ready' order by s.lane, s.pri, s.seq
         ) f order by f.seq
 --end
