@@ -16,6 +16,11 @@ declare
     v_none @s.task;
 --end
 begin
+--unless lanes
+    if not c.history and not p_listen and c.config ->> 'adopted' is null then
+        perform @s.settle_many_@n(p_until, p_most);
+    end if;
+--end
     for i in 1 .. p_most loop
         select * into t from @s.tasks_@n
             where due_at <= p_until and (due_at, due_rank, seq) > (v_at, v_rank, v_seq)
@@ -54,6 +59,33 @@ begin
     end loop;
 end $$;
 
+--unless lanes
+-- Delays that are over, when they are many: all at once. Without lanes and with nobody to be told their order is no
+-- matter.
+create or replace function @s.settle_many_@n(p_until bigint, p_most integer) returns void language plpgsql as $$
+declare
+    v_n bigint;
+begin
+    select count(*) into v_n from (
+        select from @s.tasks_@n where due_at <= p_until and due_rank = 2 limit 50
+    ) first_ones;
+    if v_n < 50 then
+        return;
+    end if;
+    with due as materialized (
+        select seq from @s.tasks_@n
+        where due_at <= p_until and due_rank = 2 and (expires_at is null or expires_at > p_until)
+        order by due_at, due_rank, seq limit p_most for update skip locked
+    ), moved as (
+        update @s.tasks_@n x set state = 'ready', due_at = x.expires_at, due_rank = case when x.expires_at is not null then 1 end
+        from due where x.seq = due.seq returning 1
+    )
+    select count(*) into v_n from moved;
+    insert into @s.counts_@n values (v_n, 'delayed', 'ready', 'delay');
+    perform @s.wake(@n, true, false);
+end $$;
+
+--end
 -- The next moment at which time changes something here.
 create or replace function @s.next_due_@n() returns bigint language sql volatile as $$
     select min(at) from (
