@@ -49,7 +49,11 @@ ROUNDS = 100
 LOOK = """
     select n.oid is not null, coalesce(pg_catalog.has_schema_privilege(n.oid, 'usage'), false), p.oid is not null,
         coalesce(pg_catalog.has_function_privilege(p.oid, 'execute'), false),
-        (select system_identifier from pg_catalog.pg_control_system()) || '/' || d.oid, d.datname
+        pg_catalog.convert_to(
+            (select system_identifier from pg_catalog.pg_control_system()) operator(pg_catalog.||) '/'
+                operator(pg_catalog.||) d.oid, 'UTF8'
+        ),
+        pg_catalog.convert_to(d.datname, 'UTF8')
     from pg_catalog.pg_database d
     left join pg_catalog.pg_namespace n on n.nspname = pg_catalog.convert_from(%b, 'UTF8')
     left join pg_catalog.pg_proc p on p.pronamespace = n.oid and p.proname = 'joined'
@@ -64,11 +68,11 @@ class Seen(NamedTuple):
     enters: bool
     function: bool
     executes: bool
-    home: str
-    database: str
+    home: bytes
+    database: bytes
 
 
-_seen: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
+_seen: WeakKeyDictionary[Any, dict[str, bytes]] = WeakKeyDictionary()
 """Connections that were looked at and found good: the home of each schema's database."""
 
 
@@ -143,7 +147,7 @@ class Awaited(AwaitedTransactor):
         return result
 
 
-async def _beside(call: Callable[[PostgresStore], str], store: PostgresStore) -> str:
+async def _beside(call: Callable[[PostgresStore], bytes], store: PostgresStore) -> bytes:
     """Block in a thread of its own: the loop's default pool may be full of other people's work."""
     thread = ThreadPoolExecutor(1, "penstock join")
     try:
@@ -188,7 +192,7 @@ def _talk(store: PostgresStore, connection: Any, op: ops.Op[Any]) -> Conversatio
         # A queue may have moved with its server since it was asked.
         if seen.home != _homes.get(store) and seen.home != (yield None):
             raise UsageError(
-                f"the connection of the transaction leads to another server or database ({seen.database!r}) "
+                f"the connection of the transaction leads to another server or database ({seen.database.decode()!r}) "
                 f"than the queue, which is {store.name}"
             )
         _check(store, seen)
@@ -271,10 +275,10 @@ def _refusal(why: str, tube: str, store: PostgresStore) -> PenstockError:
 
 # -- the right place -----------------------------------------------------------------------------------
 
-_homes: WeakKeyDictionary[PostgresStore, str] = WeakKeyDictionary()
+_homes: WeakKeyDictionary[PostgresStore, bytes] = WeakKeyDictionary()
 
 
-def _home(store: PostgresStore) -> str:
+def _home(store: PostgresStore) -> bytes:
     """Which database the queue is in, by the server's own name for it."""
     with store._connections.borrowed() as connection:
         row = connection.execute(LOOK, [store.place.schema.encode()]).fetchone()
@@ -285,13 +289,13 @@ def _home(store: PostgresStore) -> str:
 
 def _check(store: PostgresStore, seen: Seen) -> None:
     """Refuse a connection from which the schema cannot be used, before anything is done on it."""
-    schema = store.place.schema
+    schema, database = store.place.schema, seen.database.decode()
     if not seen.schema:
-        raise UsageError(f"database {seen.database!r} has no schema {schema!r}")
+        raise UsageError(f"database {database!r} has no schema {schema!r}")
     if not (seen.enters and (seen.executes or not seen.function)):
         raise AccessDenied(
             f"the role of this connection may not use schema {schema!r}: "
             "it needs usage on the schema, execute on its functions, and all on its tables and sequences"
         )
     if not seen.function:
-        raise UsageError(f"schema {schema!r} of database {seen.database!r} is not one of Penstock")
+        raise UsageError(f"schema {schema!r} of database {database!r} is not one of Penstock")

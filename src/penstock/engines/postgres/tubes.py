@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -119,8 +121,9 @@ def alter(connection: Connection, raw_schema: str, context: Context, op: ops.Alt
     tube = existing(connection, schema, op.tube)
     config = tube.config.altered(op.options)
     steps = _settle(connection, context, tube.number)
-    if config.lane_order == "strict":
-        connection.execute(templates.tube("strict", raw_schema, tube.number, config))
+    if config.lane_order == "strict" != tube.config.lane_order:
+        with _alone(connection, op.tube, "altered"):
+            connection.execute(templates.tube("strict", raw_schema, tube.number, config))
     if config.features.lanes and config.limits_differ(tube.config):
         connection.execute(
             f"create temporary table penstock_old on commit drop as select * from {schema}.tubes where number = %s",
@@ -160,6 +163,21 @@ def truncate(connection: Connection, context: Context, op: ops.TruncateTube) -> 
     return int(row[0]), steps
 
 
+@contextmanager
+def _alone(connection: Connection, tube: str, what: str) -> Iterator[None]:
+    """Have the tables of a tube to oneself, or say that somebody is there.
+
+    Everybody else queues behind whoever waits for that, so it is not for long; but autovacuum gives way after a second.
+    """
+    connection.execute("set local lock_timeout = '1500ms'")
+    try:
+        with connection.transaction():
+            yield
+    except psycopg.errors.LockNotAvailable:
+        raise TubeBusy(f"tube {tube!r} cannot be {what}: an open transaction uses it; try again later") from None
+    connection.execute("set local lock_timeout to default")
+
+
 def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: int) -> tuple[None, list[Any]]:
     schema = context.schema
     tube = existing(connection, schema, op.tube)
@@ -172,12 +190,8 @@ def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: in
         raise TubeBusy(
             f"tube {op.tube!r} cannot be dropped: {tasks} taken and {takers}; finish them or pass force=True"
         )
-    connection.execute("set local lock_timeout = '10s'")
-    try:
-        with connection.transaction():
-            connection.execute(f"select {schema}.drop_parts(%s)", [tube.number])
-    except psycopg.errors.LockNotAvailable:
-        raise TubeBusy(f"tube {op.tube!r} cannot be dropped: an open transaction uses it; try again later") from None
+    with _alone(connection, op.tube, "dropped"):
+        connection.execute(f"select {schema}.drop_parts(%s)", [tube.number])
     connection.execute(f"delete from {schema}.tubes where number = %s", [tube.number])
     connection.execute("select pg_notify(%s, %s)", [templates.channel(_unquoted(schema)), str(tube.number)])
     return None, steps

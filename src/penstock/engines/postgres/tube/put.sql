@@ -28,7 +28,14 @@ begin
             select * into o from @s.tasks_@n where key = p_key and state <> 'done';
             if found then
                 perform @s.settled_of_@n(c, o, p_now, p_joined, p_listen);
-                select * into o from @s.tasks_@n where key = p_key and state <> 'done' for update;
+                select * into o from @s.tasks_@n where key = p_key and state <> 'done';
+                -- What stays as it is needs no lock, and whoever holds it for long is not waited for.
+                if found and (
+                    (p_on_conflict = 'replace' and o.state <> 'taken')
+                    or (p_on_conflict = 'restart' and o.state not in ('ready', 'taken'))
+                ) then
+                    select * into o from @s.tasks_@n where key = p_key and state <> 'done' for update;
+                end if;
                 if found then
                     return query select * from @s.conflict_@n(
                         c, o, p_now, p_joined, p_listen, p_item, p_data, p_body, p_pri, p_ttl, p_derived, p_ttr, p_delay,
@@ -106,7 +113,7 @@ declare
     t @s.task;
 begin
     if o.due_at <= p_now then
-        select * into t from @s.tasks_@n where seq = o.seq for update;
+        select * into t from @s.tasks_@n where seq = o.seq for update skip locked;
         if found then
             return query select * from @s.settled_@n(c, t, p_now, p_joined, p_listen);
         end if;
