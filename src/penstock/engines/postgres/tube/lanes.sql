@@ -108,7 +108,8 @@ begin
         insert into @s.tickets_@n (pri, place, lane) values (-9223372036854775808, nextval('@s.places_@n'), p_lane);
         return;
     end if;
-    select array_agg(ctid), min(place) filter (where at is null), bool_or(at is not null) into v_tickets, v_place, v_timed
+    select array_agg(ctid), nullif(min(place) filter (where at is null), 9223372036854775807), bool_or(at is not null)
+        into v_tickets, v_place, v_timed
         from (select ctid, place, at from @s.tickets_@n where lane = p_lane limit 500) seen;
     c := @s.current_@n(c);
     select * into l from @s.limits_@n(c, p_lane);

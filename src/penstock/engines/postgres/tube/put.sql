@@ -146,12 +146,6 @@ begin
         t.keep := p_keep;
         t.seq := o.seq;
         t.id := o.id;
-        t.place := o.place;
---if lanes
-        if t.lane is null and o.lane is not null and c.lane_pick = 'turns' then
-            t.place := nextval('@s.places_@n');
-        end if;
---end
         v_steps := array[row('replace', p_now, null, t)::@s.step];
         v_outcome := 'replaced';
     else
@@ -160,7 +154,13 @@ begin
     end if;
     t := @s.save_@n(c, o, v_steps, p_joined);
     if v_outcome = 'replaced' then
-        update @s.tasks_@n set data = p_data, body = p_body, place = ((v_steps[1]).after).place where seq = t.seq;
+        update @s.tasks_@n set data = p_data, body = p_body where seq = t.seq;
+--if lanes
+        if t.lane is null and o.lane is not null then
+            update @s.tasks_@n set place = case when c.lane_pick = 'turns' then nextval('@s.places_@n') else seq end
+                where seq = t.seq;
+        end if;
+--end
     end if;
     if p_listen then
         return query select * from @s.announced(@n, v_steps);
@@ -185,12 +185,13 @@ end $$;
 
 -- The ticket of a task that was put. It locks nothing and waits for nobody. A lane that its rate has shut gets a
 -- dated one, for the timer, beside one that is judged at once: the limits may be others when this is committed.
--- p_first: the first of the tasks that are put together.
+-- p_first: the first of the tasks that are put together; p_turn: the place of the lane's first, should it need one.
 create or replace function @s.put_ticket_@n(
-    c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint, p_first bigint default null
+    c @s.tubes, p_lane text, p_pri bigint, p_seq bigint, p_now bigint, p_first bigint default null, p_turn bigint default null
 ) returns void language plpgsql as $$
 declare
     l record;
+    o record;
     v_place bigint := p_seq;
 begin
     select * into l from @s.limits_@n(c, p_lane);
@@ -199,12 +200,15 @@ begin
     end if;
     if c.lane_pick = 'turns' then
         select min(place) into v_place from @s.tickets_@n where lane = p_lane and at is null;
-        if v_place is null or (c.lane_order = 'strict' and (
-            select t.state from @s.tasks_@n t
-            where t.lane = p_lane and t.state in ('ready', 'delayed', 'buried') and t.seq < coalesce(p_first, p_seq)
-            order by t.pri, t.seq limit 1
-        ) is distinct from 'ready') then
-            v_place := nextval('@s.places_@n');
+        if c.lane_order = 'strict' then
+            select t.pri, t.state into o from @s.tasks_@n t
+                where t.lane = p_lane and t.state in ('ready', 'delayed', 'buried') and t.seq < coalesce(p_first, p_seq)
+                order by t.pri, t.seq limit 1;
+            -- Behind one that is delayed or buried it is to be judged, but has no place.
+            v_place := case when o.state = 'ready' then v_place when o.pri <= p_pri then 9223372036854775807 end;
+        end if;
+        if v_place is null then
+            v_place := coalesce(p_turn, nextval('@s.places_@n'));
         end if;
     end if;
     insert into @s.tickets_@n (pri, place, lane) values (p_pri, v_place, p_lane);
@@ -300,17 +304,18 @@ begin
             t.state, g.data::json, g.body, g.pri, g.lane, 0, 0, t.max_attempts, t.ttl, t.ttr, at, t.ready_at, t.expires_at,
             p_repeat, p_keep, false, t.due_at, t.due_rank,
 --if lanes
-            case when c.lane_pick = 'turns' and g.lane is null then nextval('@s.places_@n') else g.seq end
+            case when c.lane_pick = 'turns' then nextval('@s.places_@n') else g.seq end
 --end
 --unless lanes
             null
 --end
         from numbered g
-        returning seq, pri, lane
+        returning seq, pri, lane, place
 --if lanes
     ), tickets as (
-        select @s.put_ticket_@n(c, f.lane, f.pri, f.seq, bulk_@n.at, f.first) from (
-            select distinct on (s.lane) s.lane, s.pri, s.seq, min(s.seq) over () as first from stored s
+        select @s.put_ticket_@n(c, f.lane, f.pri, f.seq, bulk_@n.at, f.first, f.turn) from (
+            select distinct on (s.lane) s.lane, s.pri, s.seq, min(s.seq) over () as first,
+                case when c.lane_pick = 'turns' then min(s.place) over (partition by s.lane) end as turn from stored s
             where s.lane is not null and t.state = 'ready' order by s.lane, s.pri, s.seq
         ) f order by f.seq
 --end

@@ -215,6 +215,8 @@ begin
     end if;
     if c.lane_pick = 'order' then
         v_place := v_seq;
+    elsif v_place = 9223372036854775807 then
+        v_place := nextval('@s.places_@n');
     end if;
     if v_pri > p_pri or (v_pri = p_pri and v_place > p_place) then
         delete from @s.tickets_@n where ctid = any (v_tickets);
