@@ -21,7 +21,8 @@ from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper
 
 from penstock.engines.line import raised
 from penstock.engines.postgres.answers import BODY, Row, Stale, Tube, record, split, stored_id
-from penstock.engines.postgres.calls import TUBE_CALLS, Call, Context
+from penstock.engines.postgres.call import Call, Context
+from penstock.engines.postgres.calls import TUBE_CALLS
 from penstock.engines.postgres.visitors import Visitor, visitor
 from penstock.engines.store import AwaitedTransactor, Transactor
 from penstock.model import ops

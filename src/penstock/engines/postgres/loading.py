@@ -7,7 +7,8 @@ from typing import Any
 import psycopg
 
 from penstock.engines.postgres.answers import Stale, Tube
-from penstock.engines.postgres.calls import Context, check, is_plain
+from penstock.engines.postgres.call import Context
+from penstock.engines.postgres.puts import check, is_plain
 from penstock.model import ops
 from penstock.model.duration import At
 from penstock.model.errors import PenstockError

@@ -18,7 +18,8 @@ import psycopg
 from penstock.engines.line import Answer, raised
 from penstock.engines.postgres import calls, loading, migrations, templates, tubes
 from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, Unusual, change, record, split
-from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS, Call, Context
+from penstock.engines.postgres.call import Call, Context
+from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
 from penstock.engines.postgres.connections import Connections, Undone, first_line, is_broken, refused, whole
 from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
@@ -26,6 +27,7 @@ from penstock.engines.postgres.recovery import Recovery
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops, rules
 from penstock.model.clock import Clock
+from penstock.model.duration import SECOND
 from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TubeNotFound, UsageError
 from penstock.model.task import Placed, Record
 from penstock.model.tube import TubeConfig
@@ -35,6 +37,8 @@ Connection = psycopg.Connection[Any]
 log = logging.getLogger("penstock")
 AGAIN = 1000
 """How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
+SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
+"""Seconds between two looks for changes of others; the last one is for processes that are told of them."""
 UNREACHED_PAUSE = 0.2
 """Seconds between two looks for a server that is not there."""
 STANDBY_PAUSE = 0.2
@@ -187,7 +191,7 @@ class Work:
 class PostgresStore(Store):
     """One per process and schema."""
 
-    poll_seconds = 0.05
+    poll_seconds: float = SHORTEST_POLL
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)
@@ -396,16 +400,29 @@ class PostgresStore(Store):
     # -- waiting -----------------------------------------------------------------------------------
 
     def foreign_change(self) -> bool:
-        """Ask again every second, or more often while nobody tells us of changes."""
+        """Look again every second; while nobody tells us of changes more often, and most often after one."""
         now = self.clock.now()
-        pause = 1_000_000 if self._listener is not None and self._listener.hears else 50_000
-        if now - self._polled_at < pause:
+        if self._listener is not None and self._listener.hears:
+            self.poll_seconds = HEARING_POLL
+        elif self.poll_seconds == HEARING_POLL:
+            self.poll_seconds = LONGEST_POLL
+        if now - self._polled_at < self.poll_seconds * SECOND:
             return False
         self._polled_at = now
+        if self.poll_seconds < LONGEST_POLL:
+            self.poll_seconds = min(LONGEST_POLL, self.poll_seconds * 1.5)
         return True
+
+    def serve_all(self) -> None:
+        before = self._lines.count
+        super().serve_all()
+        if self._lines.count < before:
+            self.poll_seconds = SHORTEST_POLL
 
     def enlist(self, waiter: Any, strict: bool = True) -> None:
         super().enlist(waiter, strict)
+        if self.poll_seconds == LONGEST_POLL:
+            self.poll_seconds = SHORTEST_POLL
         if self._listener is not None:
             self._listener.attend()
 
@@ -481,7 +498,7 @@ class PostgresStore(Store):
 
         Their sessions end with them: a test has no time to wait for their ttl.
         """
-        dead = f"array(select uuid from {self.schema}.sessions where direct)"  # noqa: S608
+        dead = f"array(select uuid from {self.schema}.sessions where direct)"
         now = self.clock.now() if self.clock.manual else None
         with self._connections.borrowed() as connection:
             connection.execute(f"select {self.schema}.begin_run(%s, {dead})", [now])

@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from penstock.engines.postgres import migrations, templates
 from penstock.engines.postgres.answers import Tube
-from penstock.engines.postgres.calls import Context
+from penstock.engines.postgres.call import Context
 from penstock.engines.verbs.checks import missing
 from penstock.model import ops
 from penstock.model.duration import date
