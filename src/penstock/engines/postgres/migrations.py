@@ -172,9 +172,11 @@ def _step(schema: str, number: int, name: str) -> str:
 
 def tubes_of(connection: Connection, schema: str) -> list[tuple[int, TubeConfig]]:
     """The tubes of a schema, none if it is not there."""
-    if not _found(connection, schema).version:
-        return []
-    rows = connection.execute(f"select number, config from {templates.quoted(schema)}.tubes order by number").fetchall()
+    with _allowed(connection, schema):
+        if not _found(connection, schema).version:
+            return []
+        tubes = f"{templates.quoted(schema)}.tubes"
+        rows = connection.execute(f"select number, config from {tubes} order by number").fetchall()
     return [(number, TubeConfig.from_json(config)) for number, config in rows]
 
 
