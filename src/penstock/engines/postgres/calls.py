@@ -25,7 +25,7 @@ from penstock.engines.postgres.call import (
     unless_none,
 )
 from penstock.engines.postgres.puts import check_draft, is_plain, put
-from penstock.engines.verbs.checks import check_ttl, missing
+from penstock.engines.verbs.checks import check_delay, check_ttl, missing
 from penstock.engines.verbs.leases import check_take
 from penstock.model import ops
 from penstock.model.errors import PenstockError, SessionExpired, UsageError
