@@ -24,9 +24,10 @@ from penstock.engines.postgres.call import (
     times,
     unless_none,
 )
-from penstock.engines.postgres.puts import check_draft, is_plain, put
+from penstock.engines.postgres.puts import is_plain, put
 from penstock.engines.verbs.checks import check_delay, check_ttl, missing
 from penstock.engines.verbs.leases import check_take
+from penstock.engines.verbs.putting import check_draft
 from penstock.model import ops
 from penstock.model.errors import PenstockError, SessionExpired, UsageError
 from penstock.model.session import Session
