@@ -21,6 +21,7 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     if exists (select from @s.sessions where expires_at <= v_now) and not pg_is_in_recovery() then
+        execute format('select @s.hold_%s($1)', p_tube) using array[p_id];
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     end if;
     if p_verb = 'cancel' and p_args ->> 'key' is not null then
@@ -187,10 +188,10 @@ begin
     return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', p_tube) using c, v_now, v_listen;
     v_where := case p_verb
         when 'kick' then 'state = ''buried'' order by pri, seq limit $1 for update skip locked'
-        when 'release_all' then 'state = ''taken'' order by seq limit $1 for update'
+        when 'release_all' then 'state = ''taken'' order by seq limit $1 for update skip locked'
         when 'add_retries' then
             '(state = ''buried'' and reason in (''no_attempts'', ''lost'')) or (state = ''done'' and reason = ''expired'')
-             order by pri, seq for update'
+             order by pri, seq for update skip locked'
     end;
     for t in execute format('select * from @s.tasks_%s where %s', p_tube, v_where) using case when p_verb = 'kick' then p_n end loop
         if p_verb = 'kick' then

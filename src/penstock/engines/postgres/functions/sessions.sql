@@ -13,14 +13,22 @@ begin
     return v_number;
 end $$;
 
+-- Who takes has it shared, who ends the session has it alone: no task is granted to a session that has just ended.
+create or replace function @s.session_lock(p_uuid uuid) returns bigint
+language sql immutable as $$ select hashtextextended(p_uuid::text, 1) $$;
+
 -- End sessions whose time is over, each at its own moment. [2, 13]
+-- Nobody is waited for, since callers hold tasks of others by now: what somebody else has locked stays, with its
+-- session, for the next one who looks.
 create or replace function @s.settle_sessions(p_now bigint, p_kept uuid[], p_listen integer[])
 returns setof @s.answer language plpgsql as $$
 declare
     h @s.sessions;
     c @s.tubes;
 begin
-    for h in select * from @s.sessions where expires_at <= p_now order by expires_at, number for update skip locked loop
+    for h in
+        select * from @s.sessions where expires_at <= p_now order by expires_at, number limit 1000 for update skip locked
+    loop
         if h.uuid = any (p_kept) then
             -- Its process lives: it is the caller's, and only had no time for a sign of life.
             update @s.sessions set expires_at = p_now + ttl where number = h.number;
@@ -31,8 +39,26 @@ begin
                 using c, h.expires_at - 1, c.number = any (p_listen);
         end loop;
         return query select * from @s.give_back(h.number, h.expires_at, false, p_listen) where kind = 'step';
-        delete from @s.sessions where number = h.number;
+        perform @s.forget_session(h.number, h.expires_at);
     end loop;
+end $$;
+
+-- A session is over. What it holds and an open transaction of a caller's has acked is left for later, and so is it.
+create or replace function @s.forget_session(p_session bigint, p_at bigint) returns void language plpgsql as $$
+declare
+    v_tube integer;
+    v_holds boolean := not pg_try_advisory_xact_lock(@s.session_lock((select uuid from @s.sessions where number = p_session)));
+begin
+    for v_tube in select number from @s.tubes loop
+        exit when v_holds;
+        execute format('select exists (select from @s.tasks_%s where session = $1 and state = ''taken'')', v_tube)
+            into v_holds using p_session;
+    end loop;
+    if v_holds then
+        update @s.sessions set expires_at = p_at, attached = 0 where number = p_session;
+    else
+        delete from @s.sessions where number = p_session;
+    end if;
 end $$;
 
 -- Give back all that a session holds: as release does when it was closed, as a loss when its time was over. [7]
@@ -46,7 +72,7 @@ declare
 begin
     for c in select * from @s.tubes order by number loop
         for t in execute format(
-            'select * from @s.tasks_%s where session = $1 and state = ''taken'' order by seq for update', c.number
+            'select * from @s.tasks_%s where session = $1 and state = ''taken'' order by seq for update skip locked', c.number
         ) using p_session loop
             if t.due_at <= p_at then
                 return query execute format(
@@ -176,7 +202,7 @@ begin
         return next @s.error('given', null, null, 0, 0);
     else
         return query select * from @s.give_back(h.number, v_now, true, p_listen);
-        delete from @s.sessions where number = h.number;
+        perform @s.forget_session(h.number, v_now);
     end if;
 end $$;
 
@@ -255,7 +281,7 @@ begin
     perform setval('@s.tokens', v_epoch << 32);
     for h in select * from @s.sessions where uuid = any (p_dead) order by number loop
         perform @s.give_back(h.number, v_now, false, array[]::integer[]);
-        delete from @s.sessions where number = h.number;
+        perform @s.forget_session(h.number, v_now);
     end loop;
     for c in select * from @s.tubes order by number loop
         if c.temporary then

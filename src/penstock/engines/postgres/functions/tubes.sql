@@ -60,7 +60,7 @@ begin
             using c, v_now, c.number = any (p_listen);
         execute format('select @s.next_due_%1$s(), @s.fold_%1$s()', c.number) into v_due;
         if c.features[6] then
-            execute format('select @s.forget_lanes_%s($1)', c.number) using v_now;
+            execute format('select @s.forget_lanes_%1$s($1), @s.sweep_%1$s()', c.number) using v_now;
         end if;
         v_next := least(v_next, v_due);
     end loop;

@@ -51,7 +51,8 @@ create table @s.tubes (
     max_payload bigint not null,
     history boolean not null,
     history_data boolean not null,
-    id text not null
+    id text not null,
+    lanes_changed boolean not null default false
 );
 
 create table @s.sessions (

@@ -9,6 +9,8 @@ declare
     v_listen boolean := coalesce(@n = any (p_listen), false);
     v_session bigint;
     v_done boolean[] := array_fill(false, array[cardinality(p_ids)]);
+    v_ordinary boolean;
+    v_ending boolean;
     v_gone bigint := 0;
     v_lanes text[] := array[]::text[];
     v_items bigint[] := array[]::bigint[];
@@ -22,25 +24,35 @@ begin
     if p_relaxed then
         perform set_config('synchronous_commit', 'off', true);
     end if;
-    if not p_joined and exists (select from @s.sessions where expires_at <= v_now) then
+    v_ordinary := c.keep = 0 and not c.history and not v_listen;
+    v_ending := not p_joined and exists (select from @s.sessions where expires_at <= v_now);
+--if ids
+    perform @s.hold_@n(p_ids);
+--end
+--unless ids
+    if v_ending or not v_ordinary then
+        perform @s.hold_@n(p_ids);
+    end if;
+--end
+    if v_ending then
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     end if;
     select number into v_session from @s.sessions where uuid = p_session;
     -- The ordinary case, all at once: held by the caller, in time, not kept, nobody listens.
-    if c.keep = 0 and not c.history and not v_listen then
+    if v_ordinary then
         for r in
             with asked as materialized (
                 select @item_key as seq, i.token, i.keep, i.item
                 from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item) order by 1
             ), held as materialized (
-                -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle.
+                -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle;
+                -- those of the other case too, which would be waited for with these locked.
                 select t.seq, asked.item, t.lane from asked cross join lateral (
-                    select x.seq, x.lane from @s.tasks_@n x
-                    where x.@item_column = asked.seq and x.state = 'taken' and x.session = v_session
-                        and x.token = asked.token and coalesce(asked.keep, x.keep, 0) = 0
-                        and (x.deadline is null or x.deadline > v_now) and x.repeat is null and x.watched_until is null
-                    for update
+                    select * from @s.tasks_@n x where x.@item_column = asked.seq for update
                 ) t
+                where t.state = 'taken' and t.session = v_session and t.token = asked.token
+                    and coalesce(asked.keep, t.keep, 0) = 0 and (t.deadline is null or t.deadline > v_now)
+                    and t.repeat is null and t.watched_until is null
             )
             delete from @s.tasks_@n t using held where t.seq = held.seq returning held.item, held.lane
         loop

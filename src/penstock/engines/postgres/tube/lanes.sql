@@ -174,6 +174,7 @@ declare
     v_seq bigint;
     v_pri bigint;
 begin
+    update @s.tubes set lanes_changed = true where number = @n;
     if c.lane_pick <> c_old.lane_pick then
         perform setval('@s.places_@n', greatest(
             (select last_value from @s.places_@n), (select last_value from @s.seqs_@n)
@@ -194,6 +195,21 @@ begin
         end if;
         perform @s.refresh_@n(c, v_lane, p_now, false, v_none, v_none, not v_open);
     end loop;
+end $$;
+
+-- Let all lanes be judged once more after an alter. While that was not committed, others still judged by the old
+-- options, and it could not see what they put.
+create or replace function @s.sweep_@n() returns void language plpgsql as $$
+begin
+    perform from @s.tubes where number = @n and lanes_changed for update skip locked;
+    if found then
+        insert into @s.tickets_@n (pri, place, lane)
+            select -9223372036854775808, nextval('@s.places_@n'), lane from (
+                select distinct lane from @s.tasks_@n where state = 'ready' and lane is not null
+            ) lanes;
+        update @s.tubes set lanes_changed = false where number = @n;
+        perform @s.wake(@n, true, false);
+    end if;
 end $$;
 
 -- Set limits of one lane; what is not in p_options stays.

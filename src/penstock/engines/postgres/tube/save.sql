@@ -19,6 +19,13 @@ begin
     return query select * from @s.settled_@n(c, t, p_now, p_joined, p_listen);
 end $$;
 
+-- Lock tasks that will be waited for, in one order and before anything else is locked: nobody waits in a circle.
+create or replace function @s.hold_@n(p_ids text[]) returns void language plpgsql as $$
+begin
+    perform from @s.tasks_@n x where x.@item_column in (select @item_key from unnest(p_ids) i (id))
+        order by x.seq for update;
+end $$;
+
 -- A locked task with what is due for it done: the steps, then the task unless that ended it.
 create or replace function @s.settled_@n(c @s.tubes, t @s.task, p_now bigint, p_joined boolean, p_listen boolean)
 returns setof @s.answer language plpgsql as $$

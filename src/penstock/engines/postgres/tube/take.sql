@@ -25,6 +25,9 @@ begin
     if p_relaxed then
         perform set_config('synchronous_commit', 'off', true);
     end if;
+    if c.concurrency is not null then
+        perform pg_advisory_xact_lock(@lock + 1);  -- waited for before anything is locked
+    end if;
     if exists (select from @s.sessions where expires_at <= v_now) then
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     end if;
@@ -36,12 +39,15 @@ begin
         return query select * from @s.settle_@n(c, v_now, 10000, v_listen);
     end if;
     if c.concurrency is not null then
-        perform pg_advisory_xact_lock(@lock + 1);
         p_n := least(p_n, c.concurrency - (select count(*) from @s.tasks_@n where state = 'taken'));
     end if;
     if not c.paused and p_n > 0 then
         if not exists (select from @s.marker) then
             perform @s.begin_run(v_now);
+        end if;
+        if not pg_try_advisory_xact_lock_shared(@s.session_lock(p_session)) then
+            return next @s.error('again', @n, null);  -- somebody ends it: it will be made anew
+            return;
         end if;
         v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
 --unless lanes
