@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from psycopg.conninfo import conninfo_to_dict
 
@@ -29,10 +29,11 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells two stores apart, without a password."""
+        """What tells two stores apart, without a password: a role must not get the connection of another."""
         parts = conninfo_to_dict(self.conninfo)
         where = f"{parts.get('host', '')}:{parts.get('port', 5432)}/{parts.get('dbname', parts.get('user', ''))}"
-        return f"postgresql://{where}?schema={self.schema}"
+        user = f"{parts['user']}@" if "user" in parts else ""
+        return f"postgresql://{user}{where}?schema={self.schema}"
 
     @classmethod
     def parse(cls, url: str) -> Place:
@@ -45,7 +46,7 @@ class Place(NamedTuple):
                 own[name] = value
             else:
                 others.append((name, value))
-        conninfo = urlunsplit(split._replace(scheme="postgresql", query=urlencode(others)))
+        conninfo = urlunsplit(split._replace(scheme="postgresql", query=urlencode(others, quote_via=quote)))
         if not split.netloc and split.path:
             conninfo = conninfo.replace("postgresql:/", "postgresql:///", 1) if ":///" not in conninfo else conninfo
         schema = own.get("schema", "penstock")
