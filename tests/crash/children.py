@@ -17,7 +17,8 @@ from typing import Any
 PATIENCE = 60.0
 """Seconds after which a child that says nothing is taken for stuck."""
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["penstock", "penstock.testing", "penstock.engines.sqlite.store"])
+_ENGINES = ["penstock.engines.sqlite.store", "penstock.engines.postgres.store"]
+_context.set_forkserver_preload(["penstock", "penstock.testing", *_ENGINES])
 
 
 class Wire:

@@ -22,6 +22,9 @@ Connection = psycopg.Connection[Any]
 FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
 IDLE = 60.0
 """Seconds after which a connection that nobody borrows is closed."""
+AT_ONCE = 0.2
+CROWDED = 10.0
+"""Seconds for which a server that has no more connections for us is not asked again."""
 DEFAULTS: dict[str, Any] = {
     "fallback_application_name": "penstock",
     "connect_timeout": 5,
@@ -33,6 +36,10 @@ DEFAULTS: dict[str, Any] = {
 }
 FINAL = ("does not exist", "could not translate host", "invalid connection option", "no password supplied")
 DENIED = ("authentication failed", "permission denied", "not permitted to log in", "pg_hba.conf")
+MISSING = (
+    *(psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedColumn),
+    *(psycopg.errors.UndefinedObject, psycopg.errors.InvalidSchemaName),
+)
 _inherited: list[Connection] = []
 """Of a parent process. Kept for ever: whatever ends them would speak to the parent's server."""
 
@@ -64,6 +71,7 @@ class Connections:
         self._room = threading.Semaphore(place.pool)
         self._all: set[Connection] = set()
         self._closing = threading.Event()
+        self._crowded_until = 0.0
         self.down = False
         """The last attempt to connect failed."""
 
@@ -104,8 +112,9 @@ class Connections:
         return self._main
 
     @property
-    def has_main(self) -> bool:
-        return self._main is not None
+    def is_crowded(self) -> bool:
+        """The server gave us one connection and lately no other, so everything has to go over that."""
+        return self._main is not None and time.monotonic() < self._crowded_until
 
     def drop_main(self) -> None:
         main, self._main = self._main, None
@@ -144,6 +153,16 @@ class Connections:
             yield connection
         finally:
             self.give_back(connection)
+
+    def borrow_soon(self) -> Connection:
+        """For calls that can be made on the main connection too: is_crowded, if none is to be had at once."""
+        if self._main is None:
+            return self.borrow()
+        try:
+            return self.borrow(AT_ONCE)
+        except EngineUnavailable:
+            self._crowded_until = time.monotonic() + CROWDED
+            raise
 
     def borrow(self, patience: float | None = None) -> Connection:
         patience = self._place.patience if patience is None else patience
@@ -264,7 +283,7 @@ def refused(error: psycopg.Error) -> PenstockError:
         return NotWritable(f"the server can only be read: {text}")
     if isinstance(error, psycopg.errors.FeatureNotSupported):
         return NotWritable(f"a temporary tube is not there on a standby: {text}")
-    if isinstance(error, psycopg.errors.SyntaxErrorOrAccessRuleViolation):
+    if isinstance(error, MISSING):
         return SchemaMismatch(f"the schema is not the one that this version of Penstock made: {text}")
     return EngineUnavailable(f"PostgreSQL could not do it: {text}")
 

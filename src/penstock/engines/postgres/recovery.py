@@ -122,7 +122,7 @@ class Recovery:
 
     def _lend(self, aside: bool, doubt: str | None) -> Connection:
         try:
-            return self._connections.borrow() if aside else self._connections.main()
+            return self._connections.borrow_soon() if aside else self._connections.main()
         except EngineUnavailable:
             if doubt is None:
                 raise

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import psycopg
 
 from penstock.engines.line import Answer, raised
-from penstock.engines.postgres import calls, loading, migrations, templates, tubes
+from penstock.engines.postgres import adopted, adoption, calls, loading, migrations, templates, tubes
 from penstock.engines.postgres.answers import STATE, TUBE, Again, Row, Stale, Tube, Unusual, change, record, split
 from penstock.engines.postgres.call import Call, Context
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
@@ -39,6 +39,7 @@ AGAIN = 1000
 """How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
 SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
 """Seconds between two looks for changes of others; the last one is for processes that are told of them."""
+DUE_PAUSE = SECOND // 50
 UNREACHED_PAUSE = 0.2
 """Seconds between two looks for a server that is not there."""
 STANDBY_PAUSE = 0.2
@@ -77,6 +78,10 @@ SHAPES: dict[type[ops.Op[Any]], Shape] = {
     ops.DropTube: lambda connection, store, context, op: tubes.drop(connection, context, op, store.waiting(op.tube)),
     ops.ConfigureLane: lambda connection, store, context, op: tubes.configure_lane(connection, context, op),
     ops.ListLanes: lambda connection, store, context, op: tubes.list_lanes(connection, context, op),
+    ops.AdoptTable: lambda connection, store, context, op: (
+        adoption.adopt(connection, store.place.schema, context, op),
+        [],
+    ),
 }
 
 
@@ -129,7 +134,7 @@ class Work:
         for attempt in range(AGAIN):
             tube = self._store.known(name, self._connection)
             try:
-                answer = self._call(build(self.context, op, tube))
+                answer = self._call(self._built(build, op, tube), tube)
             except Stale:
                 self._store.forget(name)
                 if attempt == AGAIN - 1:
@@ -144,8 +149,18 @@ class Work:
                 return answer
         return []
 
-    def _call(self, call: Call) -> Any:
-        rows = self.rows(call.sql, call.params)
+    def _built(self, build: Any, op: Any, tube: Tube) -> Call:
+        if tube.config.adopted is not None:
+            return adopted.build(self.context, op, tube, build)
+        call: Call = build(self.context, op, tube)
+        return call
+
+    def _call(self, call: Call, tube: Tube | None = None) -> Any:
+        if tube is None or tube.config.adopted is None:
+            rows = self.rows(call.sql, call.params)
+        else:
+            with adopted.guarded(self._connection, tube):
+                rows = self.rows(call.sql, call.params)
         if call.raw:
             return call.read(rows)
         answer = split(rows)
@@ -173,7 +188,7 @@ class Work:
         answer, steps = SHAPES[type(op)](self._connection, self._store, self.context, op)
         self._steps(steps)
         if not isinstance(op, ops.GetTube | ops.ListTubes | ops.ListLanes):
-            name = op.tube if hasattr(op, "tube") else op.config.name
+            name = op.tube if hasattr(op, "tube") else answer.name
             self._store.forget(name)
             self.touched.add(name)
         return answer
@@ -292,12 +307,14 @@ class PostgresStore(Store):
 
     def _aside(self, op: ops.Op[Any], strict: bool) -> Answer:
         """An op on a connection of its own, beside what everybody else does."""
+        if self._connections.is_crowded:
+            return super().execute_many((op,), strict)[0]
         try:
             done = self._recovery.perform((op,), strict, aside=True)
-        except EngineUnavailable as error:
-            if error.outcome != "not_done" or not self._connections.has_main:
+        except EngineUnavailable:
+            if not self._connections.is_crowded:
                 raise
-            return super().execute_many((op,), strict)[0]  # no more connections are to be had than the one we have
+            return super().execute_many((op,), strict)[0]
         with self._group.alone():
             self.note(done)
             if self._lines.count and done.touched:
@@ -372,6 +389,9 @@ class PostgresStore(Store):
         self._ticked_at = self.clock.now()
         self._next_tick = None
         then = self.execute(calls.KeepTime(), strict=False)
+        if then is not None:
+            # What is due and was left, because somebody has it locked, is not worth asking for without a pause.
+            then = max(then, self.clock.now() + DUE_PAUSE)
         if then is not None and (self._next_tick is None or then < self._next_tick):
             self._next_tick = then
         return then

@@ -1,0 +1,105 @@
+"""What other processes do in the tests of this folder. Imports little, so that they start fast."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from tests.crash.children import Wire
+
+import penstock
+from penstock import EngineUnavailable, NotWritable
+
+
+def take_and_say(wire: Wire, url: str, number: int) -> None:
+    """Wait for tasks, one after the other, and say what they are and when they came."""
+    q = penstock.connect(url)
+    jobs = q.tube("jobs")
+    wire.say("ready")
+    for _ in range(number):
+        task = jobs.take(timeout=60)
+        wire.say("took", task and task.data, time.monotonic())
+        if task is not None:
+            task.ack()
+    wire.hear()
+    q.close()
+
+
+def put_and_note(wire: Wire, url: str, name: str) -> None:
+    """Put with put ids until told to stop; say what was acknowledged. A server that is away is waited for."""
+    q = connected(url)
+    number = 0
+    while not wire._orders.poll():
+        number += 1
+        persist(lambda n=number: q.tube("jobs").put(f"{name}:{n}", put_id=f"{name}:{n}"))
+        wire.say("put", f"{name}:{number}")
+    wire.hear()
+    q.close()
+
+
+def take_and_ack(wire: Wire, url: str) -> None:
+    """Take and ack until told to stop; say what was acked, with its token."""
+    q = connected(url)
+    while not wire._orders.poll():
+        task = persist(lambda: q.tube("jobs").take(timeout=0.05))
+        if task is not None:
+            wire.say("took", task.data, task.token)
+            try:
+                task.ack()
+            except penstock.LeaseLost:
+                wire.say("lost", task.data)
+            except EngineUnavailable:
+                wire.say("unknown", task.data)
+            else:
+                wire.say("acked", task.data)
+    wire.hear()
+    q.close()
+
+
+def connected(url: str) -> penstock.Queue:
+    return persist(lambda: penstock.connect(url, session_ttl=20))
+
+
+def persist(call: Any) -> Any:
+    """What an application does that means it: again, until it is done."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except (EngineUnavailable, NotWritable):
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def fork_with_open_connections(wire: Wire, url: str) -> None:
+    """A child closes, collects and exits with all that it inherited while the parent waits and listens."""
+    import gc
+    import threading
+
+    q = penstock.connect(url)
+    jobs = q.tube("jobs")
+    q.statistics()
+    taken: list[Any] = []
+    taker = threading.Thread(target=lambda: taken.append(jobs.take(timeout=60)))
+    taker.start()
+    store: Any = q._engine.store
+    while not store._listener.hears:
+        time.sleep(0.01)
+    pid = store._connections.main().info.backend_pid
+    child = os.fork()
+    if child == 0:
+        q.close()
+        del store, q, jobs
+        gc.collect()
+        mine = penstock.connect(url)
+        mine.tube("jobs").put("from the child")
+        mine.close()
+        gc.collect()
+        os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    taker.join(60)
+    wire.say("parent", status, taken[0].data, store._connections.main().info.backend_pid == pid)
+    wire.say("acked", str(taken[0].ack().reason), q.statistics()["jobs"].tasks["total"])
+    q.close()

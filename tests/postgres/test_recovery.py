@@ -1,0 +1,316 @@
+"""Servers that restart, crash, are away for a while or full: every process goes on by itself, and nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from tests.conftest import Background
+from tests.support.postgres import Server, until
+
+import penstock
+from penstock import AccessDenied, EngineUnavailable, NotWritable, PenstockError, SchemaMismatch
+from penstock.engines.postgres.connections import refused
+from penstock.testing import waiting
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server.start(max_connections="20") as server:
+        yield server
+
+
+@pytest.fixture
+def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+    if not server.is_running:
+        server.start_again()
+    server.create_database("here")
+    yield server.url("here", patience="30")
+    if not server.is_running:
+        server.start_again()
+    server.drop_database("here")
+
+
+def value(server: Server, ask: str) -> Any:
+    with server.connect("here") as connection:
+        return connection.execute(ask).fetchone()[0]
+
+
+@pytest.mark.parametrize("notify", ["on", "off"])
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_everybody_goes_on_after_a_restart(server, url, mode, notify):
+    with penstock.connect(f"{url}&notify={notify}", session_ttl=60) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        empty = q.create_tube("empty", "fifo")
+        jobs.put("held")
+        held = jobs.take()
+        jobs.put("kept")  # a put is synced, and what came before it with it; a take alone a crash may forget
+        taker = Background(lambda: empty.take(timeout=60))
+        until(lambda: waiting(q) == 1, "nobody waits")
+        server.restart(mode)
+        assert held.ack().reason == "success"
+        assert jobs.take().data == "kept"
+        empty.put("new")
+        assert taker.result().data == "new"
+        assert q.statistics()["jobs"].tasks["taken"] == 1
+
+
+def test_calls_wait_for_a_server_that_is_away(server, url):
+    with penstock.connect(url) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        jobs.put("first")
+        server.stop("fast")
+        store: Any = q._engine.store
+        calls = [
+            Background(lambda: jobs.put("second").data),
+            Background(lambda: jobs.statistics().tasks["total"] >= 1),
+            Background(lambda: jobs.take(timeout=60).data),
+        ]
+        until(lambda: store._connections.down, "nobody has noticed")
+        assert all(call.running for call in calls)
+        server.start_again()
+        assert [call.result() for call in calls] == ["second", True, "first"]
+
+
+def test_a_call_gives_up_when_its_patience_is_over_and_the_queue_goes_on_later(server, url):
+    with penstock.connect(url.replace("patience=30", "patience=0.2")) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        taker = Background(lambda: jobs.take(timeout=60))
+        until(lambda: waiting(q) == 1, "nobody waits")
+        server.stop("immediate")
+        for call in (lambda: jobs.put("x"), q.statistics, q.transaction().__enter__, q.state):
+            with pytest.raises(EngineUnavailable) as caught:
+                call()
+            assert caught.value.outcome == "not_done"
+        server.start_again()
+        until(lambda: not q._engine.store._connections.down, "the keeper does not look for the server")
+        jobs.put("y")
+        assert taker.result().data == "y"
+
+
+def test_sessions_are_kept_alive_after_a_restart(server, url):
+    with penstock.connect(url, session_ttl=1.5) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        jobs.put("work")
+        held = jobs.take()
+        for _ in range(2):
+            server.restart("fast")
+            expires = value(server, "select expires_at from penstock.sessions")
+            until(
+                lambda expires=expires: value(server, "select expires_at from penstock.sessions") > expires,
+                "nobody keeps the session alive",
+            )
+        assert held.ack().reason == "success"
+
+
+def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server, url):
+    done: list[str] = []
+    put: list[str] = []
+    stop = threading.Event()
+    with penstock.connect(url, session_ttl=60) as q:
+        jobs = q.create_tube("jobs", "fifo")
+
+        def produce(name: str) -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                jobs.put(f"{name}{number}", put_id=f"{name}{number}")
+                put.append(f"{name}{number}")
+
+        def consume() -> None:
+            while not stop.is_set() or jobs.statistics().tasks["ready"]:
+                if (task := jobs.take(timeout=0.05)) is not None:
+                    task.ack()
+                    done.append(task.data)
+
+        workers = [Background(lambda n=n: produce(n)) for n in "ab"] + [Background(consume) for _ in range(2)]
+        for _ in range(25):
+            before = len(done)
+            server.kill_backends("here")
+            until(lambda before=before: len(done) > before + 3, "nobody goes on")
+        stop.set()
+        for worker in workers:
+            worker.result()
+        assert jobs.statistics().tasks["total"] == 0, "all was found, and nothing is held by a lost reply"
+        assert sorted(done) == sorted(put)
+
+
+def test_a_full_server_is_worked_with_over_the_connection_one_has(server, url):
+    with ExitStack() as crowd, penstock.connect(f"{url}&notify=off", session_ttl=1) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        jobs.put("work")
+        held = jobs.take()
+        try:
+            while True:
+                crowd.enter_context(server.connect("here"))
+        except psycopg.OperationalError:
+            pass
+        assert jobs.statistics().tasks["taken"] == 1
+        with pytest.raises(EngineUnavailable, match="too many clients") as caught:
+            penstock.connect(server.url("here", schema="other", patience="0.1"))
+        assert caught.value.outcome == "not_done"
+        expires = q._engine.store._alive_at
+        first = dict(expires)
+        until(lambda: all(expires[uuid] > first[uuid] + 2_000_000 for uuid in first), "the keeper stops")
+        assert held.ack().reason == "success", "the session was kept alive over the one connection"
+
+
+def test_a_role_with_a_single_connection_is_enough(server, url):
+    with server.connect("here") as admin:
+        admin.execute("create role lonely login connection limit 1; grant create on database here to lonely")
+    mine = url.replace("postgres@", "lonely@")
+    try:
+        with penstock.connect(mine, session_ttl=1) as q:
+            jobs = q.create_tube("jobs", "fifo")
+            taker = Background(lambda: jobs.take(timeout=60))
+            until(lambda: waiting(q) == 1, "nobody waits")
+            jobs.put("work")
+            assert taker.result().ack().reason == "success"
+            assert q.statistics()["jobs"].calls["ack"] == 1
+            with pytest.raises(EngineUnavailable, match="too many connections"), penstock_patience(q, 0.1):
+                q.transaction().__enter__()
+    finally:
+        with server.connect("here") as admin:
+            admin.execute("drop owned by lonely cascade; drop role lonely")
+
+
+class penstock_patience:
+    """Less of it for a moment."""
+
+    def __init__(self, q: penstock.Queue, seconds: float) -> None:
+        self._connections: Any = q._engine.store._connections
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        self._place = self._connections._place
+        self._connections._place = self._place._replace(patience=self._seconds)
+
+    def __exit__(self, *error: object) -> None:
+        self._connections._place = self._place
+
+
+def test_all_connections_for_transactions_in_use(server, url):
+    with penstock.connect(f"{url}&pool=1") as q:
+        jobs = q.create_tube("jobs", "fifo")
+        with q.transaction() as tx:
+            jobs.put("one", transaction=tx)
+            with penstock_patience(q, 0.05):
+                error = Background(lambda: pytest.raises(EngineUnavailable, q.transaction().__enter__)).result()
+            assert "pool=" in str(error.value)
+            assert Background(lambda: jobs.statistics().tasks["total"]).result() == 0
+        assert jobs.statistics().tasks["total"] == 1
+
+
+# -- errors of the driver --------------------------------------------------------------------------------
+
+
+def test_a_role_without_rights_is_denied(server, url):
+    penstock.connect(url).close()
+    with server.connect("here") as admin:
+        admin.execute("create role stranger login; revoke connect on database here from public")
+    mine = url.replace("postgres@", "stranger@")
+    try:
+        with pytest.raises(AccessDenied):
+            penstock.connect(mine)
+        with server.connect("here") as admin:
+            admin.execute("grant connect on database here to stranger")
+        with pytest.raises(AccessDenied):
+            penstock.connect(mine)
+    finally:
+        with server.connect("here") as admin:
+            admin.execute("drop owned by stranger cascade; drop role stranger")
+
+
+def test_rights_that_are_taken_away_are_missed_as_ours(server, url):
+    with server.connect("here") as admin:
+        admin.execute("create role worker login; grant create on database here to worker")
+    try:
+        with penstock.connect(url.replace("postgres@", "worker@") + "&notify=off") as q:
+            jobs = q.create_tube("jobs", "fifo")
+            jobs.put("x")
+            with server.connect("here") as admin:
+                admin.execute("alter schema penstock owner to postgres; revoke all on schema penstock from worker")
+                admin.execute("reassign owned by worker to postgres")
+            for call in (lambda: jobs.put("y"), jobs.statistics, lambda: jobs.peek(1), q.tubes):
+                with pytest.raises(AccessDenied):
+                    call()
+            with pytest.raises(AccessDenied), q.transaction() as tx:
+                jobs.put("z", transaction=tx)
+            with server.connect("here") as admin:
+                admin.execute("grant all on schema penstock to worker")
+                admin.execute("grant all on all tables in schema penstock to worker")
+                admin.execute("grant all on all sequences in schema penstock to worker")
+                admin.execute("grant all on all functions in schema penstock to worker")
+            assert jobs.put("z").data == "z"
+    finally:
+        with server.connect("here") as admin:
+            admin.execute("drop owned by worker cascade; drop role worker")
+
+
+def test_a_database_that_may_only_be_read_is_not_written_to(server, url):
+    penstock.connect(url).close()
+    with penstock.connect(f"{url}&notify=off") as q:
+        jobs = q.create_tube("jobs", "fifo")
+        jobs.put("x")
+        with server.connect("postgres") as admin:
+            admin.execute("alter database here set default_transaction_read_only = on")
+        server.kill_backends("here")
+        for call in (lambda: jobs.put("y"), jobs.take, jobs.truncate):
+            with pytest.raises(NotWritable):
+                call()
+        with server.connect("postgres") as admin:
+            admin.execute("alter database here reset default_transaction_read_only")
+        server.kill_backends("here")
+        assert jobs.put("z").data == "z"
+
+
+def test_a_schema_that_is_gone_is_a_mismatch(server, url):
+    with penstock.connect(f"{url}&notify=off") as q:
+        jobs = q.create_tube("jobs", "fifo")
+        with server.connect("here") as admin:
+            admin.execute("set client_min_messages = warning; drop schema penstock cascade")
+        with pytest.raises(PenstockError):
+            jobs.put("x")
+        with pytest.raises(PenstockError):
+            q.statistics()
+        with server.connect("here") as admin:
+            admin.execute("create schema penstock")
+        with pytest.raises(PenstockError):
+            q.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "ours"),
+    [
+        (psycopg.errors.DiskFull, EngineUnavailable),
+        (psycopg.errors.OutOfMemory, EngineUnavailable),
+        (psycopg.errors.QueryCanceled, EngineUnavailable),
+        (psycopg.errors.LockNotAvailable, EngineUnavailable),
+        (psycopg.errors.IoError, EngineUnavailable),
+        (psycopg.errors.InsufficientPrivilege, AccessDenied),
+        (psycopg.errors.ReadOnlySqlTransaction, NotWritable),
+        (psycopg.errors.UndefinedFunction, SchemaMismatch),
+        (psycopg.InterfaceError, EngineUnavailable),
+    ],
+)
+def test_errors_of_the_driver_are_told_as_ours(error, ours):
+    found = refused(error("the text\nand more"))
+    assert type(found) is ours and "the text" in str(found) and "more" not in str(found)
+    assert getattr(found, "outcome", "not_done") == "not_done"
+
+
+def test_a_statement_that_takes_too_long_is_told_as_ours(server, url):
+    with penstock.connect(f"{url}&notify=off&options=-c%20statement_timeout%3D300") as q:
+        jobs = q.create_tube("jobs", "fifo")
+        jobs.put("x")
+        with server.connect("here") as blocker:
+            blocker.execute("begin")
+            blocker.execute("lock table penstock.tasks_1 in access exclusive mode")
+            with pytest.raises(EngineUnavailable, match="statement timeout") as caught:
+                jobs.put("y")
+            assert caught.value.outcome == "not_done"
+        assert [task.data for task in jobs.tasks()] == ["x"]
