@@ -39,6 +39,11 @@ AGAIN = 1000
 """How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
 SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
 """Seconds between two looks for changes of others; the last one is for processes that are told of them."""
+# `strict` must not depend on a server that does not sync unless asked; the stricter levels are the server's choice.
+BEGINNING = """
+    select pg_is_in_recovery(),
+        case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', false) end
+"""
 DUE_PAUSE = SECOND // 50
 UNREACHED_PAUSE = 0.2
 """Seconds between two looks for a server that is not there."""
@@ -74,7 +79,7 @@ SHAPES: dict[type[ops.Op[Any]], Shape] = {
     ),
     ops.AlterTube: lambda connection, store, context, op: tubes.alter(connection, store.place.schema, context, op),
     ops.PauseTube: lambda connection, store, context, op: (tubes.pause(connection, context, op), []),
-    ops.TruncateTube: lambda connection, store, context, op: tubes.truncate(connection, context, op),
+    ops.TruncateTube: lambda connection, store, context, op: adoption.truncate(connection, context, op),
     ops.DropTube: lambda connection, store, context, op: tubes.drop(connection, context, op, store.waiting(op.tube)),
     ops.ConfigureLane: lambda connection, store, context, op: tubes.configure_lane(connection, context, op),
     ops.ListLanes: lambda connection, store, context, op: tubes.list_lanes(connection, context, op),
@@ -230,7 +235,7 @@ class PostgresStore(Store):
 
     def _prepare(self, connection: Connection) -> None:
         """Every new connection: is the schema there and up to date, has a run begun?"""
-        recovering = connection.execute("select pg_is_in_recovery()").fetchone()
+        recovering = connection.execute(BEGINNING).fetchone()
         if recovering and recovering[0]:
             self.writable = False
             migrations.check(migrations.version(connection, self.place.schema), self.place.schema)
