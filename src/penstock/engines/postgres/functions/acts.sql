@@ -21,7 +21,9 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     if exists (select from @s.sessions where expires_at <= v_now) and not pg_is_in_recovery() then
-        execute format('select @s.hold_%s($1)', p_tube) using array[p_id];
+        if p_verb not in ('peek', 'watch') then
+            execute format('select @s.hold_%s($1)', p_tube) using array[p_id];
+        end if;
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     end if;
     if p_verb = 'cancel' and p_args ->> 'key' is not null then
@@ -33,7 +35,9 @@ begin
         t := null;
     end if;
     if p_id is not null then
-        for a in execute format('select * from @s.find_%s($1, $2, $3, false, $4)', p_tube) using c, p_id, v_now, v_listen loop
+        for a in execute format('select * from @s.find_%s($1, $2, $3, false, $4, $5)', p_tube)
+            using c, p_id, v_now, v_listen, p_verb in ('peek', 'watch')
+        loop
             if a.kind = 'step' then
                 return next a;
             else
@@ -91,8 +95,10 @@ begin
     else
         t.watched_until := p_until;
     end if;
-    execute format('update @s.tasks_%s set cancel_asked = $1, watched_until = $2 where seq = $3', p_tube)
-        using t.cancel_asked, t.watched_until, t.seq;
+    execute format(
+        'update @s.tasks_%1$s set cancel_asked = $1, watched_until = $2
+         where seq = (select seq from @s.tasks_%1$s where seq = $3 for update skip locked)', p_tube
+    ) using t.cancel_asked, t.watched_until, t.seq;
     return t;
 end $$;
 

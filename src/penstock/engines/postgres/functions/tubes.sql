@@ -9,7 +9,9 @@ begin
         execute format('delete from @s.tickets_%s', p_tube);
     end if;
     execute format(
-        'with old as (delete from @s.tasks_%1$s returning state), counted as (
+        'with old as (
+             delete from @s.tasks_%1$s where ctid = any (array(select ctid from @s.tasks_%1$s for update skip locked)) returning state
+         ), counted as (
              insert into @s.counts_%1$s select count(*), state, ''none'' from old group by state returning n
          ) select count(*) from old', p_tube
     ) into v_number;

@@ -27,10 +27,12 @@ begin
     v_ordinary := c.keep = 0 and not c.history and not v_listen;
     v_ending := not p_joined and exists (select from @s.sessions where expires_at <= v_now);
 --if ids
-    perform @s.hold_@n(p_ids);
+    if not p_joined then
+        perform @s.hold_@n(p_ids);
+    end if;
 --end
 --unless ids
-    if v_ending or not v_ordinary then
+    if not p_joined and (v_ending or not v_ordinary) then
         perform @s.hold_@n(p_ids);
     end if;
 --end
@@ -91,6 +93,24 @@ begin
     end loop;
 end $$;
 
+-- The task of an id as it will be when what is due for it is done; nothing is locked.
+create or replace function @s.foreseen_@n(c @s.tubes, p_id text, p_now bigint) returns @s.task language plpgsql stable as $$
+declare
+    t @s.task;
+    v_steps @s.step[];
+begin
+    select * into t from @s.tasks_@n where @by_id;
+    while t.due_at <= p_now loop
+        v_steps := @s.rule_settle(c, t);
+        t := (v_steps[cardinality(v_steps)]).after;
+        if t.seq is null or @s.is_gone(t) then
+            return null;
+        end if;
+        t := @s.timed(t);
+    end loop;
+    return t;
+end $$;
+
 create or replace function @s.ack_one_@n(
     c @s.tubes, p_now bigint, p_joined boolean, p_listen boolean, p_session bigint, p_item integer, p_id text,
     p_token bigint, p_result text, p_keep bigint
@@ -101,6 +121,14 @@ declare
     v_error @s.answer;
     v_steps @s.step[];
 begin
+    -- A refusal must not hold somebody else's task for as long as the caller's transaction is open.
+    if p_joined then
+        v_error := @s.lease_error(@n, @s.foreseen_@n(c, p_id, p_now), p_token, p_session, p_item);
+        if v_error.kind is not null then
+            return next v_error;
+            return;
+        end if;
+    end if;
     for a in select * from @s.find_@n(c, p_id, p_now, p_joined, p_listen) loop
         if a.kind = 'step' then
             return next a;

@@ -1,11 +1,24 @@
 -- The task of an id, locked. What is due for it is done first; all null when there is none (any more).
-create or replace function @s.find_@n(c @s.tubes, p_id text, p_now bigint, p_joined boolean, p_listen boolean)
-returns setof @s.answer language plpgsql as $$
+-- p_look: one that somebody else has locked is answered as it is; a caller's own transaction may hold it for long.
+create or replace function @s.find_@n(
+    c @s.tubes, p_id text, p_now bigint, p_joined boolean, p_listen boolean, p_look boolean default false
+) returns setof @s.answer language plpgsql as $$
 declare
     t @s.task;
 begin
     begin
-        select * into t from @s.tasks_@n where @by_id for update;
+        if p_look then
+            select * into t from @s.tasks_@n where @by_id for update skip locked;
+            if not found then
+                select * into t from @s.tasks_@n where @by_id;
+                if found then
+                    return next @s.answer('task', @n, null, null, t);
+                end if;
+                return;
+            end if;
+        else
+            select * into t from @s.tasks_@n where @by_id for update;
+        end if;
     exception when read_only_sql_transaction then
         select * into t from @s.tasks_@n where @by_id;
         if found then
