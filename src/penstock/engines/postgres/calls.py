@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.engines.postgres import answers
+from penstock.engines.postgres.adopted import update_of
 from penstock.engines.postgres.answers import AT, INFO, ITEM, KIND, Again, Answer, Row, Tube, Unusual, record, refusal
 from penstock.engines.postgres.call import (
     CONTEXT,
@@ -124,12 +125,14 @@ def release(context: Context, op: ops.Release, tube: Tube) -> Call:
         check_draft(config, Draft(op.data))
     text = op.data if isinstance(op.data, str) else None
     body = op.data if isinstance(op.data, bytes) else None
-    args = {"pri": op.pri, "ttl": op.ttl, "data": text, "refund": op.refund, **delay_of(op.delay)}
+    args: dict[str, Any] = {"pri": op.pri, "ttl": op.ttl, "data": text, "refund": op.refund, **delay_of(op.delay)}
+    args["update"] = update_of(tube, op.update)
     return _act(context, tube, "release", op.lease.id, args, op.lease.token, op.session, body)
 
 
 def bury(context: Context, op: ops.Bury, tube: Tube) -> Call:
-    return _act(context, tube, "bury", op.lease.id, {"error": op.error}, op.lease.token, op.session)
+    args = {"error": op.error, "update": update_of(tube, op.update)}
+    return _act(context, tube, "bury", op.lease.id, args, op.lease.token, op.session)
 
 
 def fail(context: Context, op: ops.Fail, tube: Tube) -> Call:
@@ -189,13 +192,15 @@ def watch(context: Context, op: ops.Watch, tube: Tube) -> Call:
 def kick(context: Context, op: ops.Kick, tube: Tube) -> Call:
     check_delay(tube.config, op.delay)
     check_ttl(tube.config, op.ttl)
-    return _act_many(context, tube, "kick", op.n, {"ttl": op.ttl, **delay_of(op.delay)})
+    args = {"ttl": op.ttl, "update": update_of(tube, op.update), **delay_of(op.delay)}
+    return _act_many(context, tube, "kick", op.n, args)
 
 
 def dig(context: Context, op: ops.Dig, tube: Tube) -> Call:
     check_delay(tube.config, op.delay)
     check_ttl(tube.config, op.ttl)
-    return _act(context, tube, "dig", op.id, {"ttl": op.ttl, **delay_of(op.delay)})
+    args = {"ttl": op.ttl, "update": update_of(tube, op.update), **delay_of(op.delay)}
+    return _act(context, tube, "dig", op.id, args)
 
 
 def delete(context: Context, op: ops.Delete, tube: Tube) -> Call:

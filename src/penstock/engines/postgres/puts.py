@@ -175,7 +175,7 @@ def _each(context: Context, op: ops.Put, tube: Tube) -> Call:
         except PenstockError as error:
             results[number] = error
         else:
-            items.append(_item(number, draft))
+            items.append(item_of(number, draft))
     bodies = [draft.data for draft in op.drafts] if tube.config.payload == "bytes" else None
 
     def read(answer: Answer) -> list[Placed | PenstockError]:
@@ -203,7 +203,8 @@ def check(config: TubeConfig, draft: Draft) -> None:
         rules.derived_ttl(config, ttr, config.max_attempts if draft.max_attempts is None else draft.max_attempts)
 
 
-def _item(number: int, draft: Draft) -> dict[str, Any]:
+def item_of(number: int, draft: Draft) -> dict[str, Any]:
+    """What was given of a task, for a function that stores it."""
     item: dict[str, Any] = {"item": number}
     if isinstance(draft.data, str):
         item["data"] = msgspec.Raw(draft.data.encode())

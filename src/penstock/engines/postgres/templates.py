@@ -13,12 +13,13 @@ from pathlib import Path
 
 from psycopg import sql
 
+from penstock.engines.postgres import adopted_sql
 from penstock.model.state import BURIED_REASONS, DONE_REASONS, State
 from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
-FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "joined", "checks", "api", "by_hand")
-TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack")
+FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "adopt", "joined", "checks", "api", "by_hand")
+TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "adopted")
 SETTINGS = " ".join(
     f"set {name} = {value}"
     for name, value in {
@@ -44,7 +45,7 @@ COLUMNS = tuple(
     .splitlines()
     if line.startswith("    ")
 )
-_PART = re.compile(r"^--(if|unless) (\w+)\n(.*?)^--end\n", re.M | re.S)
+_PART = re.compile(r"^--(if|unless) (\w+)\n((?:(?!--(?:if|unless) |--end$).*\n)*?)--end\n", re.M)
 
 
 def quoted(name: str) -> str:
@@ -100,9 +101,12 @@ def functions(schema: str) -> str:
 def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
     """One file of a tube's own."""
     flags = {
-        "lanes": config.features.lanes,
+        # Rows of adopted tables are granted one by one, as those of lanes are.
+        "lanes": config.features.lanes or config.adopted is not None,
         "ids": config.id not in ("auto", "time64") or config.adopted is not None,
-        "time64": config.id == "time64",
+        "time64": config.id == "time64" and config.adopted is None,
+        "adopted": config.adopted is not None,
+        "ranked": config.adopted is not None and adopted_sql.is_ranked(config.adopted),
     }
     source = text(f"tube/{part}.sql")
     while True:
@@ -123,12 +127,14 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         assignments=", ".join(f"{name} = t.{name}" for name in COLUMNS if name not in UNWRITTEN),
         taking_v=_taking("v_session", "v_now", schema),
         taking_p=_taking("p_session", "p_now", schema),
+        **({} if config.adopted is None else adopted_sql.names(quoted(schema), number, config)),
     )
 
 
 def tube_functions(schema: str, number: int, config: TubeConfig) -> str:
     """All functions of a tube's own."""
-    parts = [part for part in TUBE if part != "lanes" or config.features.lanes]
+    left_out = set() if config.adopted is not None else {"adopted"} | (set() if config.features.lanes else {"lanes"})
+    parts = [part for part in TUBE if part not in left_out]
     return "\n".join(tube(part, schema, number, config) for part in parts)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from penstock.engines.adoption import check_kept, check_task_id, storable, take_moved
 from penstock.engines.sqlite import edits
 from penstock.engines.sqlite.adopted_statements import adopted_sql, data_of, per_call, quoter
 from penstock.engines.sqlite.database import Database, Row
@@ -31,7 +32,7 @@ from penstock.model.rules import Due
 from penstock.model.state import Event, State
 from penstock.model.stats import Counters
 from penstock.model.task import Change, Record, TaskId
-from penstock.model.tube import PRI_RANGE, TubeConfig, check_text
+from penstock.model.tube import TubeConfig
 
 if TYPE_CHECKING:
     from penstock.engines.sqlite.transaction import SqliteTransaction
@@ -114,16 +115,7 @@ class AdoptedTube(SqliteTube):
 
     def key_of(self, task_id: TaskId) -> Any:
         """An id as the side table has it: the key, or the JSON array that SQLite makes of a composite one."""
-        parts = task_id if isinstance(task_id, tuple) else (task_id,)
-        kinds = {"number": int, "text": str}
-        fits = len(parts) == len(self._key) and all(
-            isinstance(part, kinds.get(kind, int | str)) for part, kind in zip(parts, self._kinds, strict=True)
-        )
-        if not fits:
-            wanted = ", ".join(f"{key} ({kind})" for key, kind in zip(self._key, self._kinds, strict=True))
-            what = f"the tuple ({wanted})" if len(self._key) > 1 else wanted
-            raise UsageError(f"an id of tube {self.config.name!r} is {what}, got {task_id!r}")
-        return self._side_id(parts)
+        return self._side_id(check_task_id(self.config, task_id))
 
     def _side_id(self, parts: Sequence[Any]) -> Any:
         return parts[0] if len(parts) == 1 else self.database.value(self._own["id"], parts)
@@ -223,18 +215,12 @@ class AdoptedTube(SqliteTube):
             if event == Event.PUT and after.max_attempts is not None:
                 raise UsageError(f"tube {name!r} was adopted with buried=False: max_attempts needs the feature buried")
         if event == Event.PUT:
-            self._check_keep(after.keep or 0)
+            check_kept(self.config, after.keep or 0)
         elif event == Event.ACK and after.state == State.DONE:
             watched = after.watched_until is not None and after.watched_until > changes[0].at
             keep = FOREVER if after.purge_at is None else after.purge_at - changes[0].at
             if keep != self.config.keep and not (watched and keep == rules.WATCH_KEEP):
-                self._check_keep(keep)
-
-    def _check_keep(self, keep: int) -> None:
-        if keep >= FOREVER and not (self.adopted["keep"] or self.adopted["zombie"]):
-            raise UsageError(f"keep=True needs the feature keep or zombie, which tube {self.config.name!r} lacks")
-        if 0 < keep < FOREVER and not self.adopted["zombie"]:
-            raise UsageError(f"keep=seconds needs the feature zombie, which tube {self.config.name!r} lacks")
+                check_kept(self.config, keep)
 
     def insert(self, record: Record, now: int) -> None:
         # The side table comes first, so that the trigger on the row finds the task there and stays silent.
@@ -309,20 +295,14 @@ class AdoptedTube(SqliteTube):
             raise UsageError(
                 f"table {self.table!r} has no free columns {sorted(unknown)}; it has {', '.join(self._data) or 'none'}"
             )
-        return {name: edits.storable(name, value) for name, value in columns.items()}
+        return {name: storable(name, value) for name, value in columns.items()}
 
     def _moved(self, record: Record, columns: dict[str, Any]) -> Record:
         """Take the columns of the lane and the priority out of the columns, into the record."""
-        lane, priority = self.fields.get("lane"), self.fields.get("priority")
-        if lane in columns:
-            name = check_text(columns.pop(lane), "lane")
-            record = record._replace(lane=self.config.lane_of(name))
-        if priority in columns:
-            pri = columns.pop(priority)
-            if type(pri) is not int or pri not in PRI_RANGE:
-                raise UsageError(f"{priority} must be a signed 64-bit integer, got {pri!r}")
-            record = record._replace(pri=pri)
-        return record
+        moved = take_moved(self.config, columns)
+        if moved.has_lane:
+            record = record._replace(lane=moved.lane)
+        return record if moved.pri is None else record._replace(pri=moved.pri)
 
     def change_columns(self, record: Record, update: Mapping[str, Any]) -> Record:
         """The update is written by save(), together with the task: both or none."""

@@ -7,14 +7,12 @@ moments, so an unchanged run_at beside a changed letter is left over from the st
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from penstock.model import rules
 from penstock.model.duration import FOREVER, SECOND
-from penstock.model.errors import UsageError
 from penstock.model.state import Reason, State
 from penstock.model.task import Draft, Record, TaskId
 from penstock.model.tube import PRI_RANGE, TubeConfig
@@ -142,14 +140,3 @@ def whole(value: Any) -> int:
     if isinstance(value, float) and math.isfinite(value) and int(value) in PRI_RANGE:
         return int(value)
     return 0
-
-
-def storable(name: str, value: Any) -> Any:
-    """A value for a column; lists and mappings become JSON text."""
-    if isinstance(value, dict | list):
-        return json.dumps(value, ensure_ascii=False)
-    fits = value is None or isinstance(value, str | bytes | bool)
-    fits = fits or (isinstance(value, int) and value in PRI_RANGE)
-    if fits or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    raise UsageError(f"column {name!r} can hold None, 64-bit numbers, text, bytes, lists and mappings, not {value!r}")

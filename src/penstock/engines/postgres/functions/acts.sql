@@ -6,6 +6,7 @@ create or replace function @s.act(
 declare
     c @s.tubes;
     t @s.task;
+    o @s.task;
     a @s.answer;
     v_now bigint := @s.now_us(p_now);
     v_listen boolean := coalesce(p_tube = any (p_listen), false);
@@ -58,9 +59,14 @@ begin
         t.data := p_args ->> 'data';
         t.body := p_body;
     end if;
+    o := t;
+    if p_args -> 'update' is not null and not (p_verb = 'bury' and t.state = 'buried') then
+        t := @s.updated(c, t, p_args -> 'update');
+    end if;
     v_steps := @s.act_steps(c, t, p_verb, v_now, p_args);
+    perform @s.check_steps(c, v_steps);
     if cardinality(v_steps) > 0 then
-        execute format('select @s.save_%s($1, $2, $3, false)', p_tube) using c, t, v_steps;
+        execute format('select @s.save_%s($1, $2, $3, false)', p_tube) using c, o, v_steps;
         t := (v_steps[cardinality(v_steps)]).after;
         if v_data then
             execute format('update @s.tasks_%s set data = $1, body = $2 where seq = $3', p_tube) using t.data, t.body, t.seq;
@@ -200,8 +206,10 @@ begin
              order by pri, seq for update skip locked'
     end;
     for t in execute format('select * from @s.tasks_%s where %s', p_tube, v_where) using case when p_verb = 'kick' then p_n end loop
+        continue when not @s.lock_row(c, t);
+        t := @s.with_data(c, t);
         if p_verb = 'kick' then
-            v_steps := @s.act_steps(c, t, 'dig', v_now, p_args);
+            v_steps := @s.act_steps(c, @s.updated(c, t, p_args -> 'update'), 'dig', v_now, p_args);
         elsif p_verb = 'release_all' then
             v_steps := @s.rule_release(c, t, v_now);
         else

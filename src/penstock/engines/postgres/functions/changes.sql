@@ -31,7 +31,7 @@ end $$;
 create or replace function @s.record(c @s.tubes, p_before @s.task, s @s.step) returns void
 language plpgsql as $$
 declare
-    t @s.task := s.after;
+    t @s.task := case when c.history_data then @s.with_data(c, s.after) else s.after end;
     v_first bigint;
     v_holder bigint := coalesce(t.session, p_before.session);
 begin

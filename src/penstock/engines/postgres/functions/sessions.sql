@@ -74,6 +74,8 @@ begin
         for t in execute format(
             'select * from @s.tasks_%s where session = $1 and state = ''taken'' order by seq for update skip locked', c.number
         ) using p_session loop
+            continue when not @s.lock_row(c, t);
+            t := @s.with_data(c, t);
             if t.due_at <= p_at then
                 return query execute format(
                     'select * from @s.settled_%s($1, $2, $3, false, $4) where kind = ''step''', c.number
@@ -81,7 +83,9 @@ begin
                 continue;
             end if;
             v_steps := case when p_closed then @s.rule_release(c, t, p_at) else @s.rule_lose(c, t, p_at, 'release') end;
+            perform @s.unattended(c, true);
             execute format('select @s.save_%s($1, $2, $3, false)', c.number) using c, t, v_steps;
+            perform @s.unattended(c, false);
             v_number := v_number + 1;
             if c.number = any (p_listen) then
                 return query select * from @s.announced(c.number, v_steps);
@@ -176,7 +180,9 @@ begin
              order by seq for update', c.number
         ) using v_held, p_after, p_known loop
             v_steps := @s.rule_release(c, t, v_now, p_refund => true);
+            perform @s.unattended(c, true);
             execute format('select @s.save_%s($1, $2, $3, false)', c.number) using c, t, v_steps;
+            perform @s.unattended(c, false);
             v_number := v_number + 1;
             if c.number = any (p_listen) then
                 return query select * from @s.announced(c.number, v_steps);

@@ -76,6 +76,9 @@ begin
 --if ids
         t.id := coalesce(p_id, '"' || gen_random_uuid() || '"');
 --end
+--if adopted
+        t := @s.keyed_@n(t, p_id, p_now);
+--end
 --if lanes
         t.place := case when c.lane_pick = 'turns' and t.lane is null then nextval('@s.places_@n') else t.seq end;
 --end

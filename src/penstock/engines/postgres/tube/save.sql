@@ -7,6 +7,12 @@ declare
     t @s.task;
 begin
     begin
+--if adopted
+        if not @s.lock_task_@n(p_id, p_look) then
+            return query select (@s.answer('task', @n, null, null, row(x.*)::@s.task)).* from @s.tasks_@n x where x.id = p_id;
+            return;
+        end if;
+--end
         if p_look then
             select * into t from @s.tasks_@n where @by_id for update skip locked;
             if not found then
@@ -29,12 +35,18 @@ begin
     if not found then
         return;
     end if;
+--if adopted
+    t := @s.with_data(c, t);
+--end
     return query select * from @s.settled_@n(c, t, p_now, p_joined, p_listen);
 end $$;
 
 -- Lock tasks that will be waited for, in one order and before anything else is locked: nobody waits in a circle.
 create or replace function @s.hold_@n(p_ids text[]) returns void language plpgsql as $$
 begin
+--if adopted
+    perform @s.lock_task_@n(i.id) from unnest(p_ids) i (id);
+--end
     perform from @s.tasks_@n x where x.@item_column in (select @item_key from unnest(p_ids) i (id))
         order by x.seq for update;
 end $$;
@@ -47,7 +59,13 @@ declare
 begin
     while t.due_at <= p_now loop
         v_steps := @s.rule_settle(c, t);
+--if adopted
+        perform @s.unattended(c, true);
+--end
         t := @s.save_@n(c, t, v_steps, p_joined);
+--if adopted
+        perform @s.unattended(c, false);
+--end
         if p_listen then
             return query select * from @s.announced(@n, v_steps);
         end if;

@@ -16,6 +16,14 @@ declare
     v_none @s.task;
 --end
 begin
+--if adopted
+    if @s.broken_@n() is not null then
+        return;
+    end if;
+--end
+--if ranked
+    perform @s.label_@n(c, p_until);
+--end
 --unless lanes
     if not c.history and not p_listen and c.config ->> 'adopted' is null then
         perform @s.settle_many_@n(p_until, p_most);
@@ -51,8 +59,16 @@ begin
         v_at := t.due_at;
         v_rank := t.due_rank;
         v_seq := t.seq;
+--if adopted
+        continue when not @s.lock_row_@n(t.id);
+        t := @s.with_data(c, t);
+        perform @s.unattended(c, true);
+--end
         v_steps := @s.rule_settle(c, t);
         perform @s.save_@n(c, t, v_steps, false);
+--if adopted
+        perform @s.unattended(c, false);
+--end
         if p_listen then
             return query select * from @s.announced(@n, v_steps);
         end if;
@@ -89,7 +105,11 @@ end $$;
 -- The next moment at which time changes something here.
 create or replace function @s.next_due_@n() returns bigint language sql volatile as $$
     select min(at) from (
-        (select due_at as at from @s.tasks_@n where due_at is not null order by due_at limit 1)
+        (select due_at as at from @s.tasks_@n where due_at is not null
+--if adopted
+            and @s.broken_@n() is null
+--end
+            order by due_at limit 1)
 --if lanes
         union all
         (select at from @s.tickets_@n where at is not null order by at limit 1)

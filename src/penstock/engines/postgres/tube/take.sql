@@ -35,6 +35,9 @@ begin
 --if lanes
         or exists (select from @s.tickets_@n where at <= v_now)
 --end
+--if ranked
+        or exists (select from @s.tasks_@n where seq >= 4611686018427387904)
+--end
     then
         return query select * from @s.settle_@n(c, v_now, 10000, v_listen);
     end if;
@@ -155,6 +158,14 @@ begin
             if not found then
                 v_own_place := null;
             end if;
+--if adopted
+            if found and not @s.lock_row_@n(v_own.id) then
+                v_own_pri := v_own.pri;
+                v_own_place := v_own.place;
+                v_own := null;
+                continue;
+            end if;
+--end
         end if;
         select pri, place, lane into k from @s.tickets_@n
             where at is null and (pri, place, lane) > (v_pri, v_place, v_lane) order by pri, place, lane limit 1;
@@ -233,6 +244,11 @@ begin
     if not found then
         return null;
     end if;
+--if adopted
+    if not @s.lock_row_@n((select id from @s.tasks_@n where seq = v_seq)) then
+        return null;
+    end if;
+--end
     update @s.tasks_@n x set @taking_p where x.seq = v_seq returning * into t;
     if l.rate is not null then
         l.tat := greatest(p_now, l.tat) + l.step;
