@@ -25,6 +25,14 @@ class Psql:
         statement = statement.replace("penstock.", f"{templates.quoted(self.schema)}.")
         return self.connection.execute(statement, arguments or None).fetchall()
 
+    def do(self, statement: str, number: int = 0) -> None:
+        """A statement without an answer; # is the number of a tube."""
+        statement = statement.replace("penstock.", f"{templates.quoted(self.schema)}.").replace("#", str(number))
+        self.connection.execute(statement)
+
+    def number(self, tube: str) -> int:
+        return self.one("select number from penstock.tubes where name = %s", tube)
+
     def one(self, statement: str, *arguments: Any) -> Any:
         (row,) = self.rows(statement, *arguments)
         return row[0] if len(row) == 1 else row

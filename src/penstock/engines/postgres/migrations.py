@@ -19,18 +19,13 @@ import psycopg
 
 from penstock.engines.postgres import templates
 from penstock.model.errors import AccessDenied, SchemaMismatch
-from penstock.model.tube import Features, TubeConfig
+from penstock.model.tube import TubeConfig
 
 Connection = psycopg.Connection[Any]
 Tubes = Iterable[tuple[int, TubeConfig]]
 STEPS = tuple(sorted(path.name for path in (templates.HERE / "migrations").glob("[0-9]*.sql")))
 VERSION = len(STEPS)
 _FUNCTION = re.compile(r"^create or replace function @s\.(\w+?)(?:@n)?\((.*?)\$\$", re.M | re.S)
-_SAMPLES = (
-    TubeConfig("x", "x", Features(lanes=True)),
-    TubeConfig("x", "x", Features(), id="uuid"),
-    TubeConfig("x", "x", Features(), id="time64"),
-)
 _BEGIN = """
 do $guard$
 declare
@@ -119,8 +114,9 @@ def release() -> str:
 @cache
 def fingerprint() -> str:
     """Tells two sets of functions apart."""
-    text = [templates.text(name) for name in _files()]
-    text += [templates.tube_functions("s", 1, config) for config in _SAMPLES]
+    # What fills in the templates is part of them.
+    fillers = sorted(path.name for path in templates.HERE.glob("*.py") if path.stem.endswith(("templates", "_sql")))
+    text = [templates.text(name) for name in (*_files(), *fillers)]
     return hashlib.sha256("\n".join([templates.functions("s"), *text]).encode()).hexdigest()[:32]
 
 
@@ -212,6 +208,13 @@ def _is_current(found: Found, schema: str) -> bool:
             "upgrade the penstock package"
         )
     return False
+
+
+def is_current(connection: Connection, schema: str) -> bool:
+    """Whether tables and functions are those of this release."""
+    with _allowed(connection, schema):
+        found = _found(connection, schema)
+    return found.version == VERSION and found.code == fingerprint()
 
 
 def _numbers(text: str) -> list[int]:

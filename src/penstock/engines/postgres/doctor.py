@@ -1,0 +1,434 @@
+"""What a queue on PostgreSQL suffers from, or will: `examine(url)` answers findings, worst first.
+
+It only reads. `python -m penstock.engines.postgres.doctor URL` prints them; the exit status is 0, 1 or 2 as the worst
+of them is ok, warn or bad.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any, Literal, NamedTuple
+
+import psycopg
+
+from penstock.engines.postgres import migrations, templates
+from penstock.engines.postgres.place import Place
+from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.tube import TubeConfig
+
+Connection = psycopg.Connection[Any]
+Level = Literal["ok", "warn", "bad"]
+OLDEST_SERVER = 140000
+PATIENCE = "60s"
+_INDEX = re.compile(r"^create (?:unique )?index (?:if not exists )?(\w+) on [^;]*;", re.M)
+_FUNCTION = re.compile(r"^create or replace function [^;]*?\.(\w+)\(", re.M)
+MANY = 1_000_000
+"""How many rows of one table are counted at most."""
+LOCKS_A_TUBE = 25
+"""Tables and indexes of a tube: a tick locks those of all tubes."""
+
+
+class Limits(NamedTuple):
+    """What is too much. Ages are seconds; the first of a pair is a warning, the second is bad."""
+
+    transaction: tuple[float, float] = (300, 3600)
+    slot: tuple[int, int] = (1_000_000, 50_000_000)
+    """Transactions that a replication slot lags behind."""
+    dead: int = 50_000
+    """Dead rows of a table that are more than its live ones."""
+    lease: float = 24 * 3600
+    ready: float = 3600
+    overdue: float = 60
+    counters: int = 20_000
+    tickets: int = 10_000
+    share: tuple[float, float] = (0.5, 0.9)
+    """Of connections, of locks and of the room for notifications."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    check: str
+    subject: str
+    """The tube, table, transaction or slot; "" for the server."""
+    level: Level
+    value: str
+    meaning: str
+    next_step: str = ""
+
+
+def examine(url: str, limits: Limits | None = None) -> list[Finding]:
+    """Look at a server and a schema. Nothing is changed and nobody is waited for."""
+    place = Place.parse(url)
+    limits = limits or Limits()
+    try:
+        with psycopg.connect(place.conninfo, autocommit=True, options=f"-c statement_timeout={PATIENCE}") as connection:
+            found = list(_all(connection, place.schema, limits))
+    except psycopg.OperationalError as error:
+        raise EngineUnavailable(f"PostgreSQL cannot be reached: {str(error).strip().splitlines()[0]}") from None
+    worst_first: list[Level] = ["bad", "warn", "ok"]
+    return sorted(found, key=lambda finding: worst_first.index(finding.level))
+
+
+def _all(connection: Connection, schema: str, limits: Limits) -> Iterator[Finding]:
+    yield from _server(connection)
+    yield from _settings(connection)
+    yield from _connections(connection, limits)
+    yield from _transactions(connection, limits)
+    yield from _slots(connection, limits)
+    yield from _notifications(connection, limits)
+    if (yield from _schema(connection, schema)):
+        recovering = bool(_value(connection, "select pg_is_in_recovery()"))
+        tubes = migrations.tubes_of(connection, schema)
+        yield from _locks(connection, len(tubes), limits)
+        yield from _dead_rows(connection, schema, limits)
+        yield from _sessions(connection, schema, limits)
+        for number, config in tubes:
+            yield from _objects(connection, schema, number, config)
+            if not (recovering and config.temporary):  # what is not logged cannot be read there
+                yield from _tasks(connection, schema, number, config, limits)
+                yield from _counters(connection, schema, number, config, limits)
+                if config.features.lanes:
+                    yield from _lanes(connection, schema, number, config, limits)
+
+
+def _value(connection: Connection, question: str, *arguments: Any) -> Any:
+    row = connection.execute(question, arguments).fetchone()
+    return None if row is None else row[0]
+
+
+def _graded(value: float, limits: tuple[float, float]) -> Level:
+    return "bad" if value >= limits[1] else "warn" if value >= limits[0] else "ok"
+
+
+def _age(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
+
+
+# -- the server ----------------------------------------------------------------------------------------
+
+
+def _server(connection: Connection) -> Iterator[Finding]:
+    version = connection.info.server_version
+    shown = str(_value(connection, "select current_setting('server_version')"))
+    level: Level = "ok" if version >= OLDEST_SERVER else "bad"
+    yield Finding("server version", "", level, shown, "Penstock needs PostgreSQL 14 or later", "upgrade the server")
+    if _value(connection, "select pg_is_in_recovery()"):
+        yield Finding("standby", "", "ok", "in recovery", "this server can only be read until it is promoted")
+
+
+def _settings(connection: Connection) -> Iterator[Finding]:
+    wanted: tuple[tuple[str, str, Level, str], ...] = (
+        ("fsync", "on", "bad", "a crash of the machine may destroy the database"),
+        ("full_page_writes", "on", "bad", "a crash of the machine may destroy the database"),
+        ("autovacuum", "on", "bad", "dead rows pile up and every call becomes slower"),
+        ("track_counts", "on", "bad", "autovacuum does not know where it is needed"),
+        ("synchronous_commit", "on", "warn", "a crash of the server may lose what put and ack have returned"),
+        ("default_transaction_isolation", "read committed", "warn", "calls fail that would only have to look again"),
+    )
+    stronger = {"synchronous_commit": ("remote_write", "remote_apply")}
+    for name, right, level, meaning in wanted:
+        value = str(_value(connection, "select current_setting(%s)", name))
+        good = value == right or value in stronger.get(name, ())
+        yield Finding(
+            f"setting {name}", "", "ok" if good else level, value, meaning, f"alter system set {name} = '{right}'"
+        )
+
+
+def _connections(connection: Connection, limits: Limits) -> Iterator[Finding]:
+    most = int(_value(connection, "select current_setting('max_connections')"))
+    used = int(_value(connection, "select count(*) from pg_stat_activity where backend_type = 'client backend'"))
+    yield Finding(
+        "connections",
+        "",
+        _graded(used / most, limits.share),
+        f"{used} of {most}",
+        "a process of Penstock uses one for calls, one to listen, and up to pool= more for a while",
+        "raise max_connections, or lower pool= in the URLs",
+    )
+
+
+def _locks(connection: Connection, tubes: int, limits: Limits) -> Iterator[Finding]:
+    each, most = (
+        int(_value(connection, "select current_setting(%s)", name))
+        for name in ("max_locks_per_transaction", "max_connections")
+    )
+    needed = tubes * LOCKS_A_TUBE
+    yield Finding(
+        "locks",
+        "",
+        _graded(needed / (each * most), limits.share),
+        f"about {needed} of {each * most} for {tubes} tubes",
+        "a tick locks the tables of all tubes at once, and all locks of the server share one table",
+        "raise max_locks_per_transaction",
+    )
+
+
+def _transactions(connection: Connection, limits: Limits) -> Iterator[Finding]:
+    """What keeps dead rows from being removed: the oldest of each kind."""
+    rows = connection.execute(
+        """
+        select 'transaction', pid::text || coalesce(' ' || nullif(application_name, ''), ''),
+            extract(epoch from clock_timestamp() - xact_start), state, format('select pg_terminate_backend(%s)', pid)
+        from pg_stat_activity
+        where pid <> pg_backend_pid() and xact_start is not null and backend_type = 'client backend'
+            and (backend_xmin is not null or backend_xid is not null or state ~ '^idle in transaction')
+        union all
+        select 'prepared transaction', gid, extract(epoch from clock_timestamp() - prepared), database,
+            format('rollback prepared %L', gid)
+        from pg_prepared_xacts
+        union all
+        select 'feedback of a standby', application_name, extract(epoch from clock_timestamp() - reply_time), state,
+            'end the long query on that standby'
+        from pg_stat_replication where backend_xmin is not null and age(backend_xmin) > 1000000
+        order by 3 desc nulls last limit 10
+        """
+    ).fetchall()
+    for check, subject, age, state, step in rows:
+        level = _graded(float(age or 0), limits.transaction)
+        if level != "ok":
+            meaning = f"({state}) dead rows that are younger than it stay, and history behind it is not shown"
+            yield Finding(check, subject, level, _age(float(age)), meaning, step)
+    oldest = max((float(row[2] or 0) for row in rows), default=0.0)
+    if _graded(oldest, limits.transaction) == "ok":
+        yield Finding("transaction", "", "ok", f"the oldest is {_age(oldest)} old", "nothing keeps dead rows")
+
+
+def _slots(connection: Connection, limits: Limits) -> Iterator[Finding]:
+    rows = connection.execute(
+        """
+        select slot_name, active, coalesce(greatest(age(xmin), age(catalog_xmin)), 0), wal_status
+        from pg_replication_slots order by 3 desc
+        """
+    ).fetchall()
+    for name, active, age, wal in rows:
+        level = _graded(age, limits.slot)
+        if level == "ok" and (not active or wal in ("unreserved", "lost")):
+            level = "warn"
+        value = f"{'active' if active else 'not active'}, {age} transactions behind, WAL {wal or 'not held'}"
+        meaning = "a slot that nobody reads keeps dead rows and fills the disk with WAL"
+        yield Finding("replication slot", name, level, value, meaning, f"select pg_drop_replication_slot('{name}')")
+
+
+def _notifications(connection: Connection, limits: Limits) -> Iterator[Finding]:
+    if _value(connection, "select pg_is_in_recovery()"):
+        return
+    used = float(_value(connection, "select pg_notification_queue_usage()"))
+    meaning = "when it is full no transaction that wakes somebody can commit"
+    step = "end the transaction of the session that listens and does not read: see the oldest transactions"
+    yield Finding("notifications", "", _graded(used, limits.share), f"{used:.0%} of the room is used", meaning, step)
+
+
+# -- the schema ----------------------------------------------------------------------------------------
+
+
+def _schema(connection: Connection, schema: str) -> Generator[Finding, None, bool]:
+    """Yields what there is to say and answers whether the rest can be looked at."""
+    version = migrations.version(connection, schema)
+    value = f"version {version}, this Penstock has {migrations.VERSION}"
+    meaning = "tables and functions are those of one version"
+    step = "python -m penstock.engines.postgres.migrate URL"
+    if version == 0:
+        yield Finding("schema", schema, "bad", "is not there", "nobody has opened a queue here", step)
+    elif version > migrations.VERSION:
+        yield Finding("schema", schema, "bad", value, meaning, "upgrade the penstock package")
+    elif version < migrations.VERSION or not migrations.is_current(connection, schema):
+        yield Finding("schema", schema, "warn", value, "the next process that connects brings it up to date", step)
+    else:
+        yield Finding("schema", schema, "ok", value, meaning)
+    return 0 < version <= migrations.VERSION
+
+
+def _dead_rows(connection: Connection, schema: str, limits: Limits) -> Iterator[Finding]:
+    rows = connection.execute(
+        """
+        select s.relname, s.n_dead_tup, s.n_live_tup, greatest(s.last_autovacuum, s.last_vacuum),
+            coalesce('autovacuum_enabled=false' = any (c.reloptions), false)
+        from pg_stat_user_tables s join pg_class c on c.oid = s.relid
+        where s.schemaname = %s order by s.n_dead_tup desc
+        """,
+        [schema],
+    ).fetchall()
+    quiet = True
+    for name, dead, live, vacuumed, off in rows:
+        if dead - live < limits.dead and not off:
+            continue
+        quiet = False
+        table = f"{templates.quoted(schema)}.{templates.quoted(name)}"
+        level: Level = "bad" if off or dead - live >= 10 * limits.dead else "warn"
+        value = (
+            f"{dead} dead and {live} live rows, vacuumed {vacuumed:%Y-%m-%d %H:%M}"
+            if vacuumed
+            else (f"{dead} dead and {live} live rows, never vacuumed")
+        )
+        meaning = "autovacuum is switched off for it" if off else "vacuum does not keep up, or something keeps the rows"
+        step = f"alter table {table} reset (autovacuum_enabled)" if off else f"vacuum (verbose) {table}"
+        yield Finding("dead rows", name, level, value, meaning, step)
+    if quiet:
+        worst = f"at most {rows[0][1]} in {rows[0][0]}" if rows else "none"
+        yield Finding("dead rows", "", "ok", worst, "vacuum keeps up")
+
+
+def _sessions(connection: Connection, schema: str, limits: Limits) -> Iterator[Finding]:
+    row = connection.execute(
+        f"""
+        select count(*), coalesce({templates.quoted(schema)}.now_us() - min(expires_at), 0) / 1e6
+        from {templates.quoted(schema)}.sessions
+        """
+    ).fetchone()
+    assert row is not None
+    late = float(row[1])
+    level: Level = "warn" if late > limits.overdue else "ok"
+    value = f"{row[0]}" if level == "ok" else f"{row[0]}, one has been over for {_age(late)}"
+    step = "keep one process connected, or call q.tick() now and then"
+    yield Finding(
+        "sessions", "", level, value, "who may hold leases; the next call of anybody ends those that are over", step
+    )
+
+
+# -- tubes ---------------------------------------------------------------------------------------------
+
+
+def _objects(connection: Connection, schema: str, number: int, config: TubeConfig) -> Iterator[Finding]:
+    """Indexes and functions that the templates make and the database lacks."""
+    text = templates.tube("tables", schema, number, config)
+    if config.lane_order == "strict":
+        text += templates.tube("strict", schema, number, config)
+    made = {found[1]: found[0] for found in _INDEX.finditer(text)}
+    rows = connection.execute(
+        """
+        select c.relname, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid
+        where c.relnamespace = to_regnamespace(%s)
+        """,
+        [templates.quoted(schema)],
+    ).fetchall()
+    valid = dict(rows)
+    subject = config.name
+    for name, statement in made.items():
+        if name not in valid:
+            yield Finding("index", subject, "bad", f"{name} is missing", "calls read whole tables", statement)
+        elif not valid[name]:
+            step = f"reindex index concurrently {templates.quoted(schema)}.{name}"
+            yield Finding("index", subject, "bad", f"{name} is not valid", "it is kept up and not used", step)
+    wanted = set(_FUNCTION.findall(templates.tube_functions(schema, number, config)))
+    have = connection.execute(
+        "select proname from pg_proc where pronamespace = to_regnamespace(%s)", [templates.quoted(schema)]
+    )
+    missing = sorted(wanted - {name for (name,) in have})
+    if missing:
+        step = f"update {templates.quoted(schema)}.store set code = '', and connect: all functions are made anew"
+        yield Finding("functions", subject, "bad", f"{', '.join(missing)} missing", "calls of this tube fail", step)
+
+
+def _tasks(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
+    table = f"{templates.quoted(schema)}.tasks_{number}"
+    row = connection.execute(
+        f"""
+        with t (now) as (select {templates.quoted(schema)}.now_us())
+        select (now - (select min(taken_at) from {table} where state = 'taken')) / 1e6,
+            (now - (select ready_at from {table} where state = 'ready' order by seq limit 1)) / 1e6,
+            (now - (select due_at from {table} where due_at is not null order by due_at limit 1)) / 1e6
+        from t
+        """
+    ).fetchone()
+    assert row is not None
+    lease, ready, overdue = (None if age is None else float(age) for age in row)
+    if lease is not None:
+        level: Level = "warn" if lease > limits.lease else "ok"
+        step = "snatch() gives the task to another; a ttr on the tube ends such leases by itself"
+        yield Finding("oldest lease", config.name, level, _age(lease), "since then its task has been taken", step)
+    if ready is not None:
+        level = "warn" if ready > limits.ready and not config.paused else "ok"
+        why = "the tube is paused" if config.paused else "since then its oldest task has been ready"
+        yield Finding(
+            "oldest ready task", config.name, level, _age(ready), why, "start more workers, or resume the lane"
+        )
+    if overdue is not None and overdue > limits.overdue:
+        step = "keep one process connected, or call q.tick() now and then"
+        yield Finding("overdue", config.name, "warn", _age(overdue), "what time should have done was not done", step)
+
+
+def _counters(
+    connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits
+) -> Iterator[Finding]:
+    table = f"{templates.quoted(schema)}.counts_{number}"
+    rows = int(_value(connection, f"select count(*) from (select from {table} limit %s) c", limits.counters + MANY))
+    level: Level = "warn" if rows > limits.counters else "ok"
+    meaning = "rows of counters that a tick has to fold; statistics and capacity read them all"
+    step = "keep one process connected, and look for old transactions"
+    yield Finding("counters", config.name, level, f"{rows} rows", meaning, step)
+
+
+def _lanes(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
+    quoted = templates.quoted(schema)
+    row = connection.execute(
+        f"""
+        select (
+            select count(*) from (select lane from {quoted}.tickets_{number} limit %(most)s) k
+            where not exists (
+                select from {quoted}.tasks_{number} t where t.lane = k.lane and t.state = 'ready' and t.lane is not null
+            )
+        ), (
+            select array_agg(l.lane) from (
+                select distinct t.lane from {quoted}.tasks_{number} t
+                where t.state = 'ready' and t.lane is not null
+                    and not exists (select from {quoted}.tickets_{number} k where k.lane = t.lane)
+                limit %(most)s
+            ) l, {quoted}.tubes c
+            where c.number = %(number)s and {quoted}.is_open_{number}(c, l.lane, {quoted}.now_us())
+        )
+        """,
+        {"most": limits.tickets + MANY, "number": number},
+    ).fetchone()
+    assert row is not None
+    stale, lost = row
+    level: Level = "warn" if stale > limits.tickets else "ok"
+    step = "keep workers running: takers clear them as they come by"
+    yield Finding(
+        "tickets", config.name, level, f"{stale} without a ready task", "takers look at each of them once", step
+    )
+    for lane in (lost or [])[:10]:
+        step = (
+            f"q.tube({config.name!r}).lane({lane!r}).configure(paused=False) lets it join the line again; report this"
+        )
+        yield Finding(
+            "lane", config.name, "bad", repr(lane), "it is open, has a ready task and no place in the line", step
+        )
+
+
+# -- the program ---------------------------------------------------------------------------------------
+
+
+def shown(findings: Sequence[Finding]) -> str:
+    """Findings as text."""
+    lines = []
+    for finding in findings:
+        where = f" {finding.subject}" if finding.subject else ""
+        lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
+        if finding.level != "ok":
+            lines.append(f"     {finding.meaning}")
+            lines.append(f"     next: {finding.next_step}")
+    return "\n".join([*lines, ""])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m penstock.engines.postgres.doctor", description=__doc__)
+    parser.add_argument("url", help="postgresql://user@host/database?schema=penstock")
+    given = parser.parse_args(arguments)
+    try:
+        findings = examine(given.url)
+    except PenstockError as error:
+        sys.stderr.write(f"{error}\n")
+        return type(error).exit_status()
+    sys.stdout.write(shown(findings))
+    return max(("ok", "warn", "bad").index(finding.level) for finding in findings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The doctor finds what was planted, and nothing in a healthy queue."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.postgres.psql import Psql
+from tests.support import postgres
+from tests.support.postgres import Server
+
+import penstock
+from penstock.engines.postgres import doctor
+from penstock.engines.postgres.doctor import Finding, Limits, examine
+
+AT_ONCE = Limits(transaction=(0, 1e9), lease=0, ready=0, overdue=0, dead=50, counters=3, tickets=0)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    url = postgres.lent_place()
+    yield url
+    postgres.give_back(url)
+
+
+@pytest.fixture
+def q(url: str) -> Iterator[penstock.Queue]:
+    with penstock.connect(url) as queue:
+        yield queue
+
+
+@pytest.fixture
+def psql(q: penstock.Queue, url: str) -> Iterator[Psql]:
+    psql = Psql(url)
+    with psql.connection:
+        yield psql
+
+
+def found(url: str, check: str, limits: Limits = AT_ONCE, subject: str | None = None) -> list[Finding]:
+    return [it for it in examine(url, limits) if it.check == check and subject in (None, it.subject)]
+
+
+def worst(url: str, check: str, **options: Any) -> str:
+    return found(url, check, **options)[0].level
+
+
+def test_a_healthy_queue_has_nothing_worse_than_the_settings_of_tests(q, url):
+    jobs = q.create_tube("jobs", lane_concurrency=1)
+    jobs.put_many([1, 2, 3], lane="a")
+    jobs.take()
+    findings = examine(url)
+    assert {it.check for it in findings if it.level != "ok"} == {"setting fsync", "setting full_page_writes"}
+    assert [it.level for it in findings] == sorted((it.level for it in findings), key=["bad", "warn", "ok"].index)
+    assert {"server version", "schema", "connections", "locks", "transaction", "notifications", "dead rows"} <= {
+        it.check for it in findings
+    }
+    for finding in findings:
+        assert finding.meaning and (finding.next_step or finding.level == "ok"), finding
+
+
+def test_a_schema_that_is_not_there():
+    (finding,) = found(postgres.place(), "schema")
+    assert (finding.level, finding.value) == ("bad", "is not there")
+
+
+def test_a_schema_of_another_version(q, url, psql):
+    q.close()
+    psql.do("update penstock.store set code = 'old', release = '0'")
+    assert worst(url, "schema") == "warn"
+    psql.do("update penstock.store set version = version + 90")
+    assert worst(url, "schema") == "bad"
+    psql.do("update penstock.store set version = version - 90")
+    penstock.connect(url).close()
+    assert worst(url, "schema") == "ok"
+
+
+def test_an_open_transaction_is_named(url, psql):
+    psql.connection.execute("set application_name = 'the sleeper'")
+    with psql.connection.transaction():
+        psql.one("select count(*) from penstock.tubes")
+        sleepers = [it for it in found(url, "transaction") if "the sleeper" in it.subject]
+        assert [it.level for it in sleepers] == ["warn"]
+        pid = psql.connection.info.backend_pid
+        assert sleepers[0].next_step == f"select pg_terminate_backend({pid})"
+        assert "idle in transaction" in sleepers[0].meaning
+    assert not [it for it in found(url, "transaction") if "the sleeper" in it.subject]
+
+
+def test_dead_rows_and_switched_off_vacuum(q, url, psql):
+    q.create_tube("jobs", "fifo")
+    number = psql.number("jobs")
+    psql.do("alter table penstock.tasks_# set (autovacuum_enabled = false)", number)
+    assert worst(url, "dead rows", subject=f"tasks_{number}") == "bad"
+    psql.rows("select * from penstock.put_many('jobs', (select jsonb_agg(i) from generate_series(1, 100) i))")
+    psql.do("delete from penstock.tasks_#", number)
+    psql.one("select pg_stat_force_next_flush()")
+    postgres.until(lambda: "100 dead" in found(url, "dead rows", subject=f"tasks_{number}")[0].value, "no dead rows")
+    psql.do("alter table penstock.tasks_# reset (autovacuum_enabled)", number)
+    (finding,) = found(url, "dead rows", subject=f"tasks_{number}")
+    assert finding.level == "warn" and finding.next_step.startswith("vacuum (verbose)")
+    psql.do("truncate penstock.counts_#", number)
+
+
+def test_leases_ready_tasks_and_what_is_overdue(q, url, psql):
+    jobs = q.create_tube("jobs")
+    assert not found(url, "oldest lease") and not found(url, "oldest ready task")
+    jobs.put_many([1, 2])
+    jobs.take()
+    assert worst(url, "oldest lease") == worst(url, "oldest ready task") == "warn"
+    jobs.pause()
+    assert worst(url, "oldest ready task") == "ok"
+    assert worst(url, "oldest lease", limits=Limits()) == "ok"
+
+
+def test_a_store_that_nobody_ticks(url, psql, q):
+    q.create_tube("jobs")
+    q.close()
+    psql.one("select penstock.new_session('lost', 1e-6)")
+    psql.one("select penstock.put('jobs', '1', delay => 1e-6)")
+    limits = AT_ONCE._replace(counters=0)
+    assert worst(url, "overdue", limits=limits) == "warn"
+    assert worst(url, "sessions", limits=limits) == "warn"
+    assert worst(url, "counters", limits=limits) == "warn"
+
+
+def test_tickets_without_tasks_and_lanes_without_tickets(q, url, psql):
+    q.create_tube("jobs").put(1, lane="lost")
+    number = psql.number("jobs")
+    assert worst(url, "tickets") == "ok" and not found(url, "lane")
+    psql.do("update penstock.tickets_# set lane = 'nobody'", number)
+    assert worst(url, "tickets") == "warn"
+    (finding,) = found(url, "lane")
+    assert (finding.level, finding.subject, finding.value) == ("bad", "jobs", "'lost'")
+    q.tube("jobs").lane("lost").configure(paused=False)
+    assert not found(url, "lane")
+    assert q.tube("jobs").take().data == 1
+
+
+def test_indexes_and_functions_that_are_missing(q, url, psql):
+    q.create_tube("jobs", lane_order="strict")
+    number = psql.number("jobs")
+    assert not found(url, "index") and not found(url, "functions")
+    psql.do("drop index penstock.tasks_#_due, penstock.tasks_#_stand", number)
+    psql.do("drop function penstock.totals_#", number)
+    psql.do("update pg_index set indisvalid = false where indexrelid = 'penstock.tasks_#_key'::regclass", number)
+    assert {it.value for it in found(url, "index")} == {
+        f"tasks_{number}_due is missing",
+        f"tasks_{number}_stand is missing",
+        f"tasks_{number}_key is not valid",
+    }
+    assert [it.value for it in found(url, "functions")] == [f"totals_{number} missing"]
+    for finding in found(url, "index"):
+        psql.connection.execute(finding.next_step)
+    psql.do("update penstock.store set code = ''")
+    penstock.connect(url.replace("127.0.0.1", "localhost")).close()
+    assert not found(url, "index") and not found(url, "functions")
+
+
+def test_what_a_server_of_its_own_can_suffer_from(servers):
+    server = servers.enter_context(
+        Server.start(
+            max_prepared_transactions="5",
+            max_connections="40",
+            max_locks_per_transaction="10",
+            wal_level="logical",
+            autovacuum="off",
+            synchronous_commit="off",
+        )
+    )
+    url = server.url()
+    with penstock.connect(url) as q:
+        for number in range(9):
+            q.create_tube(f"tube{number}", "fifo")
+        with server.connect() as one:
+            one.execute("select pg_create_physical_replication_slot('forgotten', true)")
+            with one.transaction():
+                one.execute("create table something (x integer)")
+                one.execute("prepare transaction 'half''done'")
+        findings = {(it.check, it.subject): it for it in examine(url, AT_ONCE)}
+        assert findings["replication slot", "forgotten"].level == "warn"
+        prepared = findings["prepared transaction", "half'done"]
+        assert (prepared.level, prepared.next_step) == ("warn", "rollback prepared 'half''done'")
+        assert findings["setting autovacuum", ""].level == "bad"
+        assert findings["setting synchronous_commit", ""].level == "warn"
+        assert findings["locks", ""].level == "warn"
+        with server.connect() as one:
+            one.execute(prepared.next_step)
+            one.execute(findings["replication slot", "forgotten"].next_step)
+        assert not [it for it in examine(url) if it.check in ("replication slot", "prepared transaction")]
+
+
+def test_a_standby_can_be_examined(servers):
+    server = servers.enter_context(Server.start())
+    with penstock.connect(server.url()) as q:
+        q.create_tube("jobs").put(1, lane="a")
+        q.create_tube("flying", temporary=True).put(1)
+    standby = servers.enter_context(server.standby())
+    findings = examine(standby.url())
+    assert {it.check for it in findings if it.level != "ok"} <= {
+        "setting fsync",
+        "setting full_page_writes",
+        "sessions",
+    }
+    assert [it.value for it in findings if it.check == "standby"] == ["in recovery"]
+
+
+def test_the_program_prints_it(q, url):
+    q.create_tube("jobs").put(1)
+    command = [sys.executable, "-m", "penstock.engines.postgres.doctor"]
+    done = subprocess.run([*command, url], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr == ""
+    assert done.stdout.startswith("bad  setting fsync: off\n     a crash of the machine may destroy the database\n")
+    assert "ok   oldest ready task jobs: " in done.stdout
+    failed = subprocess.run([*command, postgres.shared_server().url("nowhere")], capture_output=True, text=True)
+    assert failed.returncode == penstock.EngineUnavailable.exit_status()
+
+
+def test_findings_are_shown_worst_first_with_what_to_do():
+    bad = Finding("index", "jobs", "bad", "x is missing", "calls are slow", "create index x")
+    fine = Finding("sessions", "", "ok", "1", "who holds leases")
+    assert doctor.shown([bad, fine]).splitlines() == [
+        "bad  index jobs: x is missing",
+        "     calls are slow",
+        "     next: create index x",
+        "ok   sessions: 1",
+    ]
