@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from tests.support.snapshot import Stored, TubeSnapshot, snapshot
+from tests.support.snapshot import Snapshot, Stored, TubeSnapshot, snapshot
 
 from penstock.engines import open_store
 from penstock.engines.memory import MemoryStore, MemoryTransaction, MemoryTube
@@ -45,7 +45,10 @@ def check(url: str) -> None:
 
 def check_postgres(url: str, now: int | None = None) -> None:
     """Raise AssertionError if a schema is not sound, whoever has it open; now is the server's unless given."""
-    seen = snapshot(url)
+    check_snapshot(snapshot(url), now)
+
+
+def check_snapshot(seen: Snapshot, now: int | None = None) -> None:
     tokens: Counter[int | None] = Counter()
     for tube in seen.tubes:
         records = tube.records
@@ -72,13 +75,9 @@ def check_stored(task: Stored, sessions: set[int]) -> None:
 
 def check_tickets(tube: TubeSnapshot, now: int) -> None:
     """No lane is forgotten: one that could give a task has a ticket, one whose rate is shut has it for then."""
-    by_lane: dict[str, list[Record]] = {}
     for task in tube.tasks:
-        if task.record.lane is not None:
-            by_lane.setdefault(task.record.lane, []).append(task.record)
-        else:
-            assert task.place is not None, f"it has no place in the line: {task.record}"
-    for name, members in by_lane.items():
+        assert task.record.lane is not None or task.place is not None, f"it has no place in the line: {task.record}"
+    for name, members in tube.by_lane().items():
         limits = tube.limits(name)
         taken = sum(record.state == State.TAKEN for record in members)
         if tube.version == 1 and name not in tube.lanes and limits.concurrency is not None:
@@ -92,6 +91,26 @@ def check_tickets(tube: TubeSnapshot, now: int) -> None:
         # One that is due stands for a lane that nobody has looked at since its rate has opened.
         good = [ticket for ticket in tickets if ticket.at is None or ticket.at <= max(now, opens_at)]
         assert good, f"lane {name!r} is open from {opens_at}, it is {now}, and its tickets are {tickets}: {members}"
+
+
+def line(tube: TubeSnapshot, now: int) -> list[int]:
+    """Who stands in the line of a tube on PostgreSQL, first in it first."""
+    standing = [
+        (task.record.pri, task.place or 0, task.record.seq)
+        for task in tube.tasks
+        if task.record.lane is None and task.record.state == State.READY
+    ]
+    for name, members in tube.by_lane().items():
+        limits = tube.limits(name)
+        taken = sum(record.state == State.TAKEN for record in members)
+        full = limits.concurrency is not None and taken >= limits.concurrency
+        late = bool(limits.rate) and now < lanes.opens_at(limits, tube.tat(name))
+        head = first(tube, members)
+        if not (full or late or limits.paused or head is None):
+            places = [ticket.place for ticket in tube.tickets if ticket.lane == name and ticket.at is None]
+            place = min(places, default=-1) if tube.config.lane_pick == "turns" else head.seq
+            standing.append((head.pri, place, head.seq))
+    return [seq for *_, seq in sorted(standing)]
 
 
 def check_tubes(tx: Transaction, tubes: list[Any], now: int) -> None:
@@ -198,7 +217,7 @@ def dump(url: str) -> dict[str, Any]:
     store = open_store(url)
     assert store is not None
     if isinstance(store, PostgresStore):
-        return dump_postgres(url)
+        return dump_snapshot(snapshot(url))
     tx: Any = store.data if isinstance(store, MemoryStore) else store._tx  # type: ignore[attr-defined]
     if not isinstance(tx, MemoryTransaction):
         tx.begin()
@@ -210,8 +229,7 @@ def dump(url: str) -> dict[str, Any]:
             tx.rollback()
 
 
-def dump_postgres(url: str) -> dict[str, Any]:
-    seen = snapshot(url)
+def dump_snapshot(seen: Snapshot) -> dict[str, Any]:
     numbers = {number: i for i, number in enumerate(seen.sessions)}
     return {
         tube.config.name: {"records": dump_records(tube.records, numbers), "statistics": tube.counters.statistics()}

@@ -78,6 +78,13 @@ class TubeSnapshot(NamedTuple):
                 total.finished(n)
         return total
 
+    def by_lane(self) -> dict[str, list[Record]]:
+        found: dict[str, list[Record]] = {}
+        for record in self.records:
+            if record.lane is not None:
+                found.setdefault(record.lane, []).append(record)
+        return found
+
     def limits(self, lane: str) -> LaneLimits:
         row = self.lanes.get(lane, LaneRow())
         own = {"concurrency": row.concurrency, "rate": row.rate, "burst": row.burst}
