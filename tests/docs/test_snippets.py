@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,9 +24,22 @@ def blocks(page: Path) -> list[str]:
 WITH_SNIPPETS = [page for page in PAGES if blocks(page)]
 
 
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A database of the name that pages use, where the driver looks when a URL names no server."""
+    server = postgres.shared_server()
+    server.create_database("shop")
+    for name, value in {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}.items():
+        monkeypatch.setenv(name, value)
+    yield
+    server.drop_database("shop")
+
+
 @pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
+    if ":///shop" in "".join(blocks(page)):
+        request.getfixturevalue("shop")
     for _ in ("the first time", "again in the same folder"):
         names: dict[str, Any] = {"__name__": "snippet"}
         for snippet in blocks(page):
