@@ -1,4 +1,4 @@
-"""Many at once on one tube: takers, producers with open transactions, deaths, rollbacks and somebody who changes limits.
+"""Many at once on one tube: takers, producers with open transactions, deaths, rollbacks, and changes of limits.
 
 Bounded by counts and seeded; TORTURE=20 makes every run twenty times as long, TORTURE_SEED repeats one.
 """
@@ -17,7 +17,6 @@ import psycopg
 import pytest
 from tests.crash.children import Child, Children, Wire, family
 from tests.postgres.callers import SECOND, Caller
-from tests.support.postgres import until
 
 import penstock
 from penstock.model import ops
@@ -52,8 +51,14 @@ SCENES = {
     "altered": Scene(
         {"lane_concurrency": 1},
         False,
-        ({"lane_concurrency": 2}, {"lane_pick": "order"}, {"lane_concurrency": 1, "lane_rate": 500.0, "lane_burst": 2})
-        + ({"lane_rate": None, "lane_order": "strict"}, {"lane_pick": "turns"}, {"lane_order": "skip"}),
+        (
+            {"lane_concurrency": 2},
+            {"lane_pick": "order"},
+            {"lane_concurrency": 1, "lane_rate": 500.0, "lane_burst": 2},
+            {"lane_rate": None, "lane_order": "strict"},
+            {"lane_pick": "turns"},
+            {"lane_order": "skip"},
+        ),
     ),
 }
 
@@ -426,12 +431,27 @@ class Looker:
     def work(self, chance: random.Random) -> bool:
         with self.caller.connection.transaction():
             for lane, concurrency, seq, held, lost in self.caller.connection.execute(self.ask):
-                assert not lost, f"lane {lane!r} has room and task {seq} is ready, but nobody will look"
+                assert not lost, (
+                    f"lane {lane!r} has room and task {seq} is ready, but nobody will look:{self._lane(lane)}"
+                )
                 assert held <= self._most(lane, concurrency), f"lane {lane!r}: {held} are held"
             orphans = self.caller.connection.execute(self.orphans).fetchall()
             assert not orphans, f"tasks {orphans} are held by a session that is gone"
         self.looks += 1
         return True
+
+    def _lane(self, lane: str) -> str:
+        names = {"s": self.caller.schema, "n": self.caller.number}
+        found = [""]
+        for ask in (
+            "select lane_concurrency, lane_rate, lane_order, lane_pick, xmin from {s}.tubes",
+            "select tat, {s}.now_us() from {s}.lanes_{n} where lane = %s",
+            "select seq, pri, state, session, taken_at, ready_at, xmin from {s}.tasks_{n} where lane = %s order by 2, 1",
+            "select *, xmin from {s}.tickets_{n} where lane = %s",
+        ):
+            rows = self.caller.connection.execute(ask.format(**names), [lane] * ("%s" in ask)).fetchall()
+            found.append(f"{ask}: {rows}")
+        return "\n".join(found)
 
     def _most(self, lane: str, concurrency: int | None) -> int:
         if lane in CHANGED or self.scene.altered:

@@ -27,7 +27,7 @@ begin
     end if;
 end $$;
 
--- A row of the history.
+-- A row of the history. Its number is among those of its transaction; younger ones may have committed before it.
 create or replace function @s.record(c @s.tubes, p_before @s.task, s @s.step) returns void
 language plpgsql as $$
 declare
@@ -37,7 +37,7 @@ declare
 begin
     v_first := ((pg_current_xact_id()::text::bigint + (select event_base from @s.store)) << 24);
     insert into @s.events values (
-        (select coalesce(max(e.seq), v_first) + 1 from @s.events e where e.seq >= v_first),
+        (select coalesce(max(e.seq), v_first) + 1 from @s.events e where e.seq between v_first and v_first + 16777215),
         s.at, c.name, coalesce(t.id, t.seq::text), s.event, p_before.state, t.state, t.reason, t.attempt, t.pri, t.lane,
         t.key, (select name from @s.sessions where number = v_holder),
         left(substring(s.error from '^([^\W\d][\w.]*):(?:\s|$)'), 100), s.error, t.ready_at,

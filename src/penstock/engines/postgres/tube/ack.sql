@@ -50,7 +50,8 @@ begin
                 -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle;
                 -- those of the other case too, which would be waited for with these locked.
                 select t.seq, asked.item, t.lane from asked cross join lateral (
-                    select * from @s.tasks_@n x where x.@item_column = asked.seq for update
+                    -- offset: without it the conditions below would be asked first and the rest not locked
+                    select * from @s.tasks_@n x where x.@item_column = asked.seq offset 0 for update
                 ) t
                 where t.state = 'taken' and t.session = v_session and t.token = asked.token
                     and coalesce(asked.keep, t.keep, 0) = 0 and (t.deadline is null or t.deadline > v_now)
