@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from typing import Any
 
 from tests.crash.children import Wire
+from tests.sqlite.roles import errors_of
 
 import penstock
 from penstock import EngineUnavailable, NotWritable
@@ -103,3 +105,39 @@ def fork_with_open_connections(wire: Wire, url: str) -> None:
     wire.say("parent", status, taken[0].data, store._connections.main().info.backend_pid == pid)
     wire.say("acked", str(taken[0].ack().reason), q.statistics()["jobs"].tasks["total"])
     q.close()
+
+
+def fork_in_transaction(wire: Wire, url: str) -> None:
+    """A child that is born inside a transaction may connect anew, and does its parent no harm."""
+    q = penstock.connect(url)
+    jobs = q.tube("jobs")
+    with q.transaction() as tx:
+        jobs.put("before", transaction=tx)
+        child = os.fork()
+        if child == 0:
+            wire.say("child", *errors_of(lambda: penstock.connect(url).close(), lambda: jobs.put("x", transaction=tx)))
+            os._exit(0)
+        os.waitpid(child, 0)
+        jobs.put("after", transaction=tx)
+    wire.say("parent", [task.data for task in jobs.tasks()])
+    q.close()
+
+
+def fork_and_die(wire: Wire, url: str) -> None:
+    """The child outlives its killed parent."""
+    q = penstock.connect(url, session_ttl=1)
+    task = q.tube("jobs").take()
+    child = os.fork()
+    if child == 0:
+        wire.say("child", os.getpid())
+        wire.hear()
+        os._exit(0)
+    wire.say("parent", task.id)
+    signal.pause()
+
+
+def wait_for_ever(wire: Wire, url: str) -> None:
+    """Wait for a task that does not come; a keeper ticks meanwhile."""
+    q = penstock.connect(url)
+    wire.say("ready")
+    q.tube("jobs").take(timeout=600)

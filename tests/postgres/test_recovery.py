@@ -198,9 +198,8 @@ def test_all_connections_for_transactions_in_use(server, url):
         jobs = q.create_tube("jobs", "fifo")
         with q.transaction() as tx:
             jobs.put("one", transaction=tx)
-            with penstock_patience(q, 0.05):
-                error = Background(lambda: pytest.raises(EngineUnavailable, q.transaction().__enter__)).result()
-            assert "pool=" in str(error.value)
+            with penstock_patience(q, 0.05), pytest.raises(EngineUnavailable, match="pool="):
+                Background(lambda: q.transaction().__enter__()).result()
             assert Background(lambda: jobs.statistics().tasks["total"]).result() == 0
         assert jobs.statistics().tasks["total"] == 1
 

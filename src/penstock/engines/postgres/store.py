@@ -247,6 +247,12 @@ class PostgresStore(Store):
             self._recovery.count_from_now(connection)
         self.writable = True
 
+    def _check_writable(self, connection: Connection) -> None:
+        if not self.writable:
+            self._prepare(connection)
+            if not self.writable:
+                raise NotWritable(f"{self.name} is a standby: it can only be read until it is promoted")
+
     def settle_place(self, connection: Connection, requests: Sequence[ops.Op[Any]]) -> None:
         """Before a call, where something is not as usual: a standby may have been promoted, a reply may be lost."""
         try:
@@ -489,6 +495,7 @@ class PostgresStore(Store):
         self.check_usable()
         self.check_owner()
         with self._connections.borrowed() as connection:
+            self._check_writable(connection)
             self._local.inside = 1
             transactor = PostgresTransactor(self, connection)
             try:
