@@ -375,6 +375,27 @@ def test_a_trigger_puts_a_task(q, psql):
     assert [(task.data["id"], task.lane) for task in orders.tasks()] == [(1, "Riga"), (2, "Oslo")]
 
 
+def test_an_adopted_table_is_worked_off_and_written_by_hand(q, psql):
+    psql.do("create table worked_off (id integer primary key, status text not null default 'R', city text)")
+    q.adopt("jobs", table="worked_off", fields={"status": "status"})
+    psql.do("insert into worked_off (id, city) values (1, 'Riga'), (2, 'Oslo'), (3, 'Bern')")
+    id, token = psql.take("jobs")
+    assert psql.one("select data from penstock.peek('jobs', %s)", id) == {"city": "Riga"}
+    assert psql.one("select state, reason from penstock.ack('jobs', %s, %s, %s)", id, token, psql.session) == (
+        "done",
+        "success",
+    )
+    psql.one("select penstock.bury('jobs', '2')")
+    assert psql.rows("select id, status from worked_off order by id") == [(2, "B"), (3, "R")]
+    assert [row[0] for row in psql.rows("select data ->> 'city' from penstock.tasks('jobs')")] == ["Oslo", "Bern"]
+    assert psql.refused("select penstock.put('jobs', '{}')") == (
+        "PS064",
+        "tube 'jobs' is the adopted table 'worked_off'; insert a row into it: that puts a task",
+    )
+    psql.do("drop table worked_off")
+    assert psql.refused("select penstock.take('jobs', session => %s)", psql.session)[0] == "PS064"
+
+
 def test_public_functions_run_as_the_owner_with_a_path_of_their_own(psql):
     found = {
         name: (definer, config)

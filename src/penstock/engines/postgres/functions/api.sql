@@ -13,6 +13,7 @@ begin
         perform @s.refuse('UsageError', format('put_many takes at most 100000 items a call, got %s', cardinality(p_options)),
             'put them in parts');
     end if;
+    perform @s.refuse_adopted(c, 'insert a row into it: that puts a task');
     select array_agg(@s.item(c, i.n - 1, i.data, i.body, i.options) order by i.n) into v_items
         from unnest(p_data, p_bodies, p_options) with ordinality i (data, body, options, n);
     for a in execute format('select * from @s.puts_%s(null, null, null, null, false, true, $1, $2)', c.number)
@@ -157,7 +158,7 @@ begin
             'select * from @s.take_%s(null, null, $1, null, false, $2, $3, $4, $5, $6, $7, $8, false)', c.number
         ) using array[h.uuid], h.uuid, h.name, h.ttl, h.direct, take.n, v_ttr, take.lane loop
             if a.kind = 'task' then
-                return next @s.shown(c, a, true);
+                return next @s.shown(c, @s.filled(a), true);
             elsif a.kind = 'error' and a.info = 'again' then
                 v_again := true;
             elsif a.kind = 'error' then
@@ -179,8 +180,14 @@ declare
     a @s.answer;
     v_task @s.answer;
 begin
-    for a in execute format('select * from @s.ack_%s(null, null, $1, null, false, true, $2, $3, $4, $5, $6)', c.number)
-        using array[ack.session], ack.session, array[v_id], array[ack.token], array[ack.result::text], array[v_keep]
+    for a in execute format(
+        case when c.kind = 'adopted' then 'select * from @s.ack_rows_%s(null, null, $1, null, false, true, $2, $7)'
+        else 'select * from @s.ack_%s(null, null, $1, null, false, true, $2, $3, $4, $5, $6)' end, c.number
+    )
+        using array[ack.session], ack.session, array[v_id], array[ack.token], array[ack.result::text], array[v_keep],
+            json_build_array(json_strip_nulls(json_build_object(
+                'item', 1, 'id', v_id, 'token', ack.token, 'result', ack.result::text, 'keep', v_keep
+            )))
     loop
         if a.kind = 'task' then
             v_task := a;
@@ -195,7 +202,7 @@ begin
         end if;
     end loop;
     perform pg_notify('@channel', c.number::text);
-    return @s.shown(c, v_task);
+    return @s.shown(c, @s.filled(v_task));
 end $$;
 
 -- A verb on one task. p_args: what was given, in microseconds.
@@ -217,6 +224,7 @@ begin
         ('delay', p_args ->> 'delay', 4), ('delay', p_args ->> 'delay_until', 4)
     ) o (option, value, feature) where o.value is not null;
     if p_args ->> 'data' is not null or p_body is not null then
+        perform @s.refuse_adopted(c, 'update its row');
         perform @s.check_data(c, (p_args ->> 'data')::jsonb, p_body);
     end if;
     for a in
@@ -234,7 +242,9 @@ begin
     if p_verb <> 'peek' then
         perform pg_notify('@channel', c.number::text);
     end if;
-    return case when v_task.seq is not null then @s.shown(c, v_task, p_token is not null and v_task.token = p_token) end;
+    return case when v_task.seq is not null then
+        @s.shown(c, @s.filled(v_task), p_token is not null and v_task.token = p_token)
+    end;
 end $$;
 
 create or replace function @s.delay_args(p_delay double precision, p_until timestamptz) returns jsonb

@@ -146,7 +146,7 @@ begin
             )
         loop
             if a.kind = 'task' then
-                return next @s.shown(c, a);
+                return next @s.shown(c, @s.filled(a));
             elsif a.kind = 'error' and a.info ~ '^TaskNotFound' then
                 perform @s.refuse_answer(c, a, tasks.after);
             end if;

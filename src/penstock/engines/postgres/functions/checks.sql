@@ -57,6 +57,10 @@ begin
             perform @s.refuse(v_code, format(
                 'a %s task of tube %L has the key %L', coalesce(nullif(split_part(v_info, ' ', 2), ''), 'new'), c.name, p_key
             ), 'on_conflict= ignore, replace or restart says what to do then');
+        when 'Refused' then
+            perform @s.refuse('UsageError', format(
+                'table %L refuses this: %s', c.config -> 'adopted' ->> 'table', substr(v_info, length(split_part(v_info, ' ', 1)) + 2)
+            ));
         when 'Stale' then
             perform @s.refuse('TubeNotFound', format('tube %L was dropped just now', c.name));
         else
@@ -64,13 +68,15 @@ begin
     end case;
 end $$;
 
-create or replace function @s.known(p_tube text) returns @s.tubes language plpgsql stable as $$
+create or replace function @s.known(p_tube text) returns @s.tubes language plpgsql as $$
 declare
     c @s.tubes;
 begin
     select * into c from @s.tubes where name = p_tube;
     if not found then
         perform @s.refuse('TubeNotFound', format('there is no tube %L', p_tube), format('create_tube(%L) makes it', p_tube));
+    elsif c.kind = 'adopted' then
+        perform @s.usable(c.number);
     end if;
     return c;
 end $$;
@@ -131,6 +137,16 @@ begin
         );
     end if;
     return nullif(p_value, '');
+end $$;
+
+-- The rows of an adopted table are the user's to write.
+create or replace function @s.refuse_adopted(c @s.tubes, p_what text) returns void language plpgsql as $$
+begin
+    if c.kind = 'adopted' then
+        perform @s.refuse(
+            'UsageError', format('tube %L is the adopted table %L', c.name, c.config -> 'adopted' ->> 'table'), p_what
+        );
+    end if;
 end $$;
 
 create or replace function @s.by_seq(c @s.tubes) returns boolean language sql immutable as $$
