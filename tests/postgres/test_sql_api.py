@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -30,6 +32,7 @@ STATES = [
 ]
 
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 COUNTED = ("ready", "taken", "delayed", "buried", "total", "kept", "done")
 
 
@@ -394,6 +397,47 @@ def test_an_adopted_table_is_worked_off_and_written_by_hand(q, psql):
     )
     psql.do("drop table worked_off")
     assert psql.refused("select penstock.take('jobs', session => %s)", psql.session)[0] == "PS064"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
+
+
+def test_the_statements_of_the_pages_run():
+    server = postgres.shared_server()
+    server.create_database("pages")
+    roles = ("queue_owner", "web", "shop", "shipper", "monitor")
+    try:
+        with penstock.connect(server.url("pages")) as q, server.connect("pages") as connection:
+            names: dict[str, Any] = {}
+            exec("\n".join(blocks("sql.md", "python")), names)
+            names["make_tubes"](q)
+            for block in blocks("sql.md", "sql"):
+                connection.execute(block)
+            assert q.tube("orders").statistics().calls == {**q.tube("orders").statistics().calls, "ack": 1, "fail": 1}
+            with connection.transaction(force_rollback=True):
+                for block in blocks("postgres.md", "sql"):
+                    connection.execute(block)
+                allowed = "select has_function_privilege(%s, p.oid, 'execute') from pg_proc p where proname = %s"
+                for role, name, may in (("shop", "put", True), ("shop", "take", False), ("monitor", "put", False)):
+                    assert connection.execute(allowed, [role, name]).fetchall() == [(may,)]
+    finally:
+        server.drop_database("pages")
+        with server.connect() as connection:
+            for role in roles:
+                connection.execute(f"drop role if exists {role}")
+
+
+def test_the_page_names_every_function_and_every_error(psql):
+    page = (DOCS / "sql.md").read_text()
+    for name in migrations.public():
+        assert re.search(rf"\b{name}\(", page), name
+    for error in errors.ALL:
+        assert f"| `PS0{error.exit_status()}` | `{error.__name__}` |" in page
+    (rights,) = re.findall(r"(?s)\| right \|(.*?)\n\n", (DOCS / "postgres.md").read_text())
+    for right in ("read", "put", "take"):
+        (row,) = re.findall(rf"(?m)^\| `{right}` \| (.*) \|$", rights)
+        assert re.findall(r"`(\w+)`", row) == psql.one("select penstock.functions_of(%s)", right)
 
 
 def test_public_functions_run_as_the_owner_with_a_path_of_their_own(psql):
