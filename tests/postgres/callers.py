@@ -15,7 +15,7 @@ import psycopg
 from penstock.engines.postgres import templates, tubes
 from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.place import Place
-from penstock.engines.postgres.store import Work
+from penstock.engines.postgres.work import Work
 from penstock.model import ops
 from penstock.model.clock import SystemClock
 from penstock.model.errors import PenstockError

@@ -28,7 +28,8 @@ from penstock.model.errors import EngineUnavailable, PenstockError
 from penstock.model.task import Record, TaskId
 
 if TYPE_CHECKING:
-    from penstock.engines.postgres.store import PostgresStore, Work
+    from penstock.engines.postgres.store import PostgresStore
+    from penstock.engines.postgres.work import Work
 
 LATE = 30.0
 """Seconds for which a backend that lost its client may still commit what it was doing."""

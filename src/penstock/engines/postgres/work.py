@@ -1,0 +1,163 @@
+"""The ops of one transaction: each performed by a call, and what they did remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+
+from penstock.engines.postgres import adopted, adoption, calls, loading, tubes
+from penstock.engines.postgres.answers import TUBE, Again, Row, Stale, Tube, Unusual, change, split
+from penstock.engines.postgres.call import Call, Context
+from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
+from penstock.model import ops, rules
+from penstock.model.errors import PenstockError, TubeNotFound
+from penstock.model.task import Placed, Record
+from penstock.model.tube import TubeConfig
+
+if TYPE_CHECKING:
+    from penstock.engines.postgres.store import PostgresStore
+
+Connection = psycopg.Connection[Any]
+AGAIN = 1000
+"""How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
+
+Shape = Callable[[Connection, Any, Context, Any], tuple[Any, list[Row]]]
+SHAPES: dict[type[ops.Op[Any]], Shape] = {
+    ops.CreateTube: lambda connection, store, context, op: (tubes.create(connection, store.place.schema, op), []),
+    ops.GetTube: lambda connection, store, context, op: (store.known(op.tube, connection, fresh=True).config, []),
+    ops.ListTubes: lambda connection, store, context, op: (
+        [tube.config for tube in tubes.listed(connection, store.schema)],
+        [],
+    ),
+    ops.AlterTube: lambda connection, store, context, op: tubes.alter(connection, store.place.schema, context, op),
+    ops.PauseTube: lambda connection, store, context, op: (tubes.pause(connection, context, op), []),
+    ops.TruncateTube: lambda connection, store, context, op: adoption.truncate(connection, context, op),
+    ops.DropTube: lambda connection, store, context, op: tubes.drop(connection, context, op, store.waiting(op.tube)),
+    ops.ConfigureLane: lambda connection, store, context, op: tubes.configure_lane(connection, context, op),
+    ops.ListLanes: lambda connection, store, context, op: tubes.list_lanes(connection, context, op),
+    ops.AdoptTable: lambda connection, store, context, op: (
+        adoption.adopt(connection, store.place.schema, context, op),
+        [],
+    ),
+}
+
+
+class Told(NamedTuple):
+    """Whose change it was."""
+
+    config: TubeConfig
+
+
+class Work:
+    """The ops of one transaction on one connection, and what they did."""
+
+    def __init__(self, store: PostgresStore, connection: Connection, relaxed: bool, joined: bool = False) -> None:
+        self._store = store
+        self._connection = connection
+        now = store.clock.now() if store.clock.manual else None
+        self.context = Context(store.schema, now, store.kept(), store.listened(), relaxed, joined)
+        self.touched: set[str] = set()
+        self.announced: list[tuple[Told, Any]] = []
+        self.next_due: int | None = None
+
+    def answer(self, op: ops.Op[Any]) -> Any:
+        """Perform an op. A refusal has changed nothing and leaves the transaction usable."""
+        build = TUBE_CALLS.get(type(op))
+        if build is not None:
+            return self._on_tube(op, build)
+        if type(op) in STORE_CALLS:
+            if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
+                self.touched |= self._store.awaited()  # what sessions held is anybody's now
+            return self._call(STORE_CALLS[type(op)](self.context, op))
+        if isinstance(op, ops.Load):
+            return self._load(op)
+        return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
+
+    def _load(self, op: ops.Load) -> list[PenstockError]:
+        tube = self._store.known(op.tube, self._connection, fresh=True)
+        if not loading.can_copy(self.context, op, tube):
+            placed = self.answer(ops.Put(op.tube, tuple(op.drafts())))
+            return [answer for answer in placed if isinstance(answer, PenstockError)]
+        if self.context.relaxed:
+            self._connection.execute("set local synchronous_commit = off")
+        refused = loading.load(self._connection, self.context, op, tube)
+        self.touched.add(op.tube)
+        if op.shared.delay is not None or op.shared.ttl is not None or tube.config.ttl is not None:
+            self.next_due = 0  # when that is, the next tick finds out
+        return refused
+
+    def _on_tube(self, op: Any, build: Any) -> Any:
+        name = op.tube
+        for attempt in range(AGAIN):
+            tube = self._store.known(name, self._connection)
+            try:
+                answer = self._call(self._built(build, op, tube), tube)
+            except Stale:
+                self._store.forget(name)
+                if attempt == AGAIN - 1:
+                    raise TubeNotFound(f"tube {name!r} is altered all the time") from None
+            except Unusual:
+                build = partial(build, slowly=True)
+            except Again:
+                pass
+            else:
+                self.touched.add(name)
+                self._note(answer)
+                return answer
+        return []
+
+    def _built(self, build: Any, op: Any, tube: Tube) -> Call:
+        if tube.config.adopted is not None:
+            return adopted.build(self.context, op, tube, build)
+        call: Call = build(self.context, op, tube)
+        return call
+
+    def _call(self, call: Call, tube: Tube | None = None) -> Any:
+        if tube is None or tube.config.adopted is None:
+            rows = self.rows(call.sql, call.params)
+        else:
+            with adopted.guarded(self._connection, tube):
+                rows = self.rows(call.sql, call.params)
+        if call.raw:
+            return call.read(rows)
+        answer = split(rows)
+        self._steps(answer.steps)
+        return call.read(answer)
+
+    def rows(self, sql: str, params: Sequence[Any]) -> Iterable[Row]:
+        return self._connection.cursor(binary=True).execute(sql, params).fetchall()
+
+    def _steps(self, steps: Sequence[Row]) -> None:
+        for row in steps:
+            config = self._store.config_of(row[TUBE])
+            if config is not None:
+                self.announced.append((Told(config), change(row)))
+
+    def _note(self, answer: Any) -> None:
+        """Remember when the first of these tasks is due."""
+        for item in answer if isinstance(answer, list) else (answer,):
+            task = item.record if isinstance(item, Placed) else item
+            if isinstance(task, Record) and (what := rules.due(task)) is not None:
+                self.next_due = what.at if self.next_due is None else min(self.next_due, what.at)
+
+    def _shape(self, op: Any) -> Any:
+        """An op that changes or lists what there is."""
+        answer, steps = SHAPES[type(op)](self._connection, self._store, self.context, op)
+        self._steps(steps)
+        if not isinstance(op, ops.GetTube | ops.ListTubes | ops.ListLanes):
+            name = op.tube if hasattr(op, "tube") else answer.name
+            self._store.forget(name)
+            self.touched.add(name)
+        return answer
+
+    def _statistics(self, op: ops.GetStatistics) -> Any:
+        connection, store = self._connection, self._store
+        if op.tube is None:
+            found = tubes.listed(connection, store.schema)
+        else:
+            found = [store.known(op.tube, connection, fresh=True)]
+        names = {tube.number: tube.config.name for tube in found}
+        return self._call(calls.get_statistics(self.context, names, None if op.tube is None else found[0].number))
