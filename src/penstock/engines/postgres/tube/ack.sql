@@ -45,7 +45,13 @@ begin
         for r in
             with asked as materialized (
                 select @item_key as seq, i.token, i.keep, i.item
-                from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item) order by 1
+                from unnest(p_ids, p_tokens, p_keeps) with ordinality i (id, token, keep, item)
+                -- A refusal must not hold somebody else's task for as long as the caller's transaction is open.
+                where not p_joined or exists (
+                    select from @s.tasks_@n x where x.@item_column = @item_key and x.session = v_session and x.token = i.token
+                        and (x.deadline is null or x.deadline > v_now)
+                )
+                order by 1
             ), held as materialized (
                 -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle;
                 -- those of the other case too, which would be waited for with these locked.
@@ -122,8 +128,7 @@ declare
     v_error @s.answer;
     v_steps @s.step[];
 begin
-    -- A refusal must not hold somebody else's task for as long as the caller's transaction is open.
-    if p_joined then
+    if p_joined then  -- before anything is locked
         v_error := @s.lease_error(@n, @s.foreseen_@n(c, p_id, p_now), p_token, p_session, p_item);
         if v_error.kind is not null then
             return next v_error;
