@@ -74,7 +74,7 @@ class TubeSnapshot(NamedTuple):
             for called in (event, second):
                 if called is not None:
                     total.call(called, n)
-            if event is not None and target in ("gone", "done") and source != "done":
+            if event is not None and target in ("gone", "done") and (source != "done" or second is not None):
                 total.finished(n)
         return total
 

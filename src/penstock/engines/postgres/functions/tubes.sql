@@ -104,7 +104,8 @@ begin
                 union all select 'c:' || event, n from @s.counts_%1$s where event is not null
                 union all select 'c:' || second, n from @s.counts_%1$s where second is not null
                 union all select 'ended', n from @s.counts_%1$s
-                    where target in ('gone', 'done') and source is distinct from 'done' and event is not null
+                    where target in ('gone', 'done') and (source is distinct from 'done' or second is not null)
+                        and event is not null
             ) named group by named.what
         $q$, v_tube);
     end loop;

@@ -81,7 +81,9 @@ begin
         end if;
 --if lanes
         for r in
-            select f.lane, count(*) as freed from unnest(v_lanes, v_items) f (lane, item) group by f.lane order by min(f.item)
+            select f.lane, cardinality(f.items) as freed from (
+                select u.lane, array_agg(u.item order by u.item) as items from unnest(v_lanes, v_items) u (lane, item) group by u.lane
+            ) f order by case when cardinality(f.items) = 1 then f.items[1] else @s.opener_@n(c, f.lane, f.items) end
         loop
             perform @s.freed_@n(c, r.lane, v_now, p_joined, r.freed);
         end loop;
@@ -155,6 +157,15 @@ begin
     return next @s.answer('task', @n, null, p_now, (v_steps[1]).after, p_item);
 end $$;
 --if lanes
+
+-- Which of the items that gave slots back has opened the lane.
+create or replace function @s.opener_@n(c @s.tubes, p_lane text, p_items bigint[]) returns bigint language plpgsql stable as $$
+declare
+    v_most bigint := (select concurrency from @s.limits_@n(c, p_lane));
+    v_number bigint := cardinality(p_items);
+begin
+    return p_items[coalesce(least(v_number, greatest(1, v_number + 1 - v_most + @s.held_@n(p_lane, v_most))), 1)];
+end $$;
 
 -- Slots of a lane were given back by an ack.
 create or replace function @s.freed_@n(c @s.tubes, p_lane text, p_now bigint, p_joined boolean, p_freed bigint)
