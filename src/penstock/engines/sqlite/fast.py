@@ -257,6 +257,7 @@ def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]
     counters.finished(len(rows))
     tx.touched.add(tube.config.name)
     if tube.config.features.lanes and tube.config.lane_concurrency is not None:
-        for row in rows:
-            if row[-1] is not None:
-                next_in_lane(tube, row[-1])
+        # Of several slots of a lane the last one to go opens it.
+        for lane in reversed(dict.fromkeys(row[-1] for row in reversed(rows))):
+            if lane is not None:
+                next_in_lane(tube, lane)
