@@ -98,7 +98,7 @@ class Side:
         store: Any = open_store(self.url)
         if isinstance(store, PostgresStore):
             seen, now = snapshot(self.url), self.clock.now()
-            check_snapshot(seen, now)
+            check_snapshot(seen, now, lowered=True)
             laned = (tube for tube in seen.tubes if tube.config.features.lanes)
             return dump_snapshot(seen), {tube.config.name: line(tube, now) for tube in laned}, self.events
         check(self.url)

@@ -48,7 +48,8 @@ def check_postgres(url: str, now: int | None = None) -> None:
     check_snapshot(snapshot(url), now)
 
 
-def check_snapshot(seen: Snapshot, now: int | None = None) -> None:
+def check_snapshot(seen: Snapshot, now: int | None = None, lowered: bool = False) -> None:
+    """lowered: limits of lanes may have been lowered while tasks were held."""
     tokens: Counter[int | None] = Counter()
     for tube in seen.tubes:
         records = tube.records
@@ -61,7 +62,7 @@ def check_snapshot(seen: Snapshot, now: int | None = None) -> None:
         tokens.update(record.token for record in records if record.token is not None)
         check_unique(records)
         if tube.config.features.lanes:
-            check_tickets(tube, seen.now if now is None else now)
+            check_tickets(tube, seen.now if now is None else now, lowered or tube.version > 1)
     assert all(number == 1 for number in tokens.values()), "a token was granted twice"
 
 
@@ -73,15 +74,14 @@ def check_stored(task: Stored, sessions: set[int]) -> None:
     assert (task.due_at, task.due_rank) == due, f"due is {(task.due_at, task.due_rank)}, should be {due}: {record}"
 
 
-def check_tickets(tube: TubeSnapshot, now: int) -> None:
+def check_tickets(tube: TubeSnapshot, now: int, lowered: bool) -> None:
     """No lane is forgotten: one that could give a task has a ticket, one whose rate is shut has it for then."""
     for task in tube.tasks:
         assert task.record.lane is not None or task.place is not None, f"it has no place in the line: {task.record}"
     for name, members in tube.by_lane().items():
         limits = tube.limits(name)
         taken = sum(record.state == State.TAKEN for record in members)
-        if tube.version == 1 and name not in tube.lanes and limits.concurrency is not None:
-            # Where limits were lowered while tasks were held there may be more.
+        if limits.concurrency is not None and not lowered and name not in tube.lanes:
             assert taken <= limits.concurrency, f"lane {name!r} has {taken} taken, its limit is {limits.concurrency}"
         full = limits.concurrency is not None and taken >= limits.concurrency
         if full or limits.paused or first(tube, members) is None:
