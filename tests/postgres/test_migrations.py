@@ -252,6 +252,16 @@ def test_a_tube_is_not_made_with_functions_of_another_release(database):
         q.create_tube("jobs")
 
 
+def test_a_call_that_meets_other_functions_says_so(database):
+    url = database()
+    with penstock.connect(url) as q:
+        jobs = q.create_tube("jobs", "fifo")
+        run(url, "drop function penstock.act_many")
+        with pytest.raises(penstock.SchemaMismatch, match=r"penstock\.act_many"):
+            jobs.kick()
+        jobs.put(1)
+
+
 def test_a_step_that_fails_leaves_the_schema_as_it_was(database, monkeypatch):
     url = database()
     connect_and_make(url)

@@ -238,6 +238,16 @@ def test_a_session_holds_and_gives_back(q, psql):
     assert psql.refused("select penstock.new_session('x', 0)")[0] == "PS064"
 
 
+@pytest.mark.parametrize("verb", ["ack", "release", "bury", "fail"])
+def test_a_session_that_is_over_finishes_nothing(q, psql, verb):
+    jobs = q.create_tube("jobs")
+    jobs.put(1)
+    id, token = psql.take("jobs")
+    psql.do("update penstock.sessions set expires_at = 1 where name = 'tests'")
+    assert psql.refused(f"select penstock.{verb}('jobs', %s, %s, %s)", id, token, psql.session)[0] == "PS076"
+    assert jobs.take().attempt == 2
+
+
 def refusals() -> list[tuple[str, Callable[[Any], Any], str]]:
     """A name, a call in Python and the same in SQL."""
     return [

@@ -84,8 +84,7 @@ declare
 begin
     for v_function in
         select p.oid::regprocedure from pg_proc p
-        where p.pronamespace = '@s'::regnamespace
-            and exists (select from aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a where a.grantee = 0)
+        where p.pronamespace = '@s'::regnamespace and p.proacl is null  -- as it is made: anybody may call it
     loop
         execute format('revoke execute on function %s from public', v_function);
     end loop;
@@ -246,6 +245,14 @@ def render_tube(connection: Connection, schema: str, number: int, config: TubeCo
     connection.execute("set local check_function_bodies = off")
     connection.execute(templates.tube_functions(schema, number, config), prepare=False)
     connection.execute(templates.render(_REVOKE, schema), prepare=False)
+
+
+def strange(schema: str, error: psycopg.Error) -> SchemaMismatch:
+    """A call met other functions or tables than it knows: somebody has upgraded them, or removed some."""
+    return SchemaMismatch(
+        f"schema {schema!r} is not as this Penstock made it ({error.diag.message_primary}); "
+        "upgrade the penstock package, or ask `python -m penstock.engines.postgres.doctor`"
+    )
 
 
 def _check_rights(connection: Connection, schema: str) -> None:

@@ -196,7 +196,9 @@ class PostgresStore(Store):
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         return self._recovery.perform(requests, strict)
 
-    def _transact(self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
+    def _transact(
+        self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool, again: bool = False
+    ) -> Committed:
         self._see_listened(connection)
         work = Work(self, connection, not strict or all(op.weak for op in requests))
         alone = len(requests) == 1 and (type(requests[0]) in TUBE_CALLS or type(requests[0]) in STORE_CALLS)
@@ -206,11 +208,11 @@ class PostgresStore(Store):
             else:
                 with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
-        except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable):
-            if not self._tubes:
-                raise
+        except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable) as error:
+            if not self._tubes or again:
+                raise migrations.strange(self.place.schema, error) from error
             self._tubes.clear()  # a tube was dropped elsewhere, and perhaps made anew under another number
-            return self._transact(connection, requests, strict)
+            return self._transact(connection, requests, strict, again=True)
         return Committed(answers, work.touched, work.announced, work.next_due)
 
     def _see_listened(self, connection: Connection) -> None:

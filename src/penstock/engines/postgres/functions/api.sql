@@ -177,14 +177,16 @@ declare
     c @s.tubes := @s.known(ack.tube);
     v_id text := @s.stored_id(c, ack.id);
     v_keep bigint := @s.micros(ack.keep, 'keep');
+    -- A session that is over holds nothing, whether or not somebody has noticed yet.
+    v_session uuid := (select s.uuid from @s.sessions s where s.uuid = ack.session and s.expires_at > @s.now_us());
     a @s.answer;
     v_task @s.answer;
 begin
     for a in execute format(
-        case when c.kind = 'adopted' then 'select * from @s.ack_rows_%s(null, null, $1, null, false, true, $2, $7)'
-        else 'select * from @s.ack_%s(null, null, $1, null, false, true, $2, $3, $4, $5, $6)' end, c.number
+        case when c.kind = 'adopted' then 'select * from @s.ack_rows_%s(null, null, null, null, false, true, $1, $6)'
+        else 'select * from @s.ack_%s(null, null, null, null, false, true, $1, $2, $3, $4, $5)' end, c.number
     )
-        using array[ack.session], ack.session, array[v_id], array[ack.token], array[ack.result::text], array[v_keep],
+        using v_session, array[v_id], array[ack.token], array[ack.result::text], array[v_keep],
             json_build_array(json_strip_nulls(json_build_object(
                 'item', 1, 'id', v_id, 'token', ack.token, 'result', ack.result::text, 'keep', v_keep
             )))
@@ -229,7 +231,7 @@ begin
     end if;
     for a in
         select * from @s.act(
-            c.number, null, null, array[p_session], null, false, p_verb, v_id, p_token, p_session,
+            c.number, null, null, null, null, false, p_verb, v_id, p_token, p_session,
             jsonb_strip_nulls(p_args)::json, p_body
         )
     loop
