@@ -25,6 +25,7 @@ returns setof @s.answer language plpgsql as $$
 declare
     h @s.sessions;
     c @s.tubes;
+    v_took_at bigint;
 begin
     for h in
         select * from @s.sessions where expires_at <= p_now order by expires_at, number limit 1000 for update skip locked
@@ -34,6 +35,13 @@ begin
             update @s.sessions set expires_at = p_now + ttl where number = h.number;
             continue;
         end if;
+        v_took_at := @s.took_at(h.number);
+        if v_took_at >= h.expires_at then
+            -- Its process lives, or did until then: it has taken a task since.
+            update @s.sessions set expires_at = v_took_at + ttl where number = h.number;
+            continue when v_took_at + h.ttl > p_now;
+            h.expires_at := v_took_at + h.ttl;
+        end if;
         for c in select * from @s.tubes order by number loop
             return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', c.number)
                 using c, h.expires_at - 1, c.number = any (p_listen);
@@ -41,6 +49,21 @@ begin
         return query select * from @s.give_back(h.number, h.expires_at, false, p_listen) where kind = 'step';
         perform @s.forget_session(h.number, h.expires_at);
     end loop;
+end $$;
+
+-- When a session was last granted something that it still holds.
+create or replace function @s.took_at(p_session bigint) returns bigint language plpgsql as $$
+declare
+    v_tube integer;
+    v_at bigint;
+    v_last bigint;
+begin
+    for v_tube in select number from @s.tubes loop
+        execute format('select max(taken_at) from @s.tasks_%s where session = $1 and state = ''taken''', v_tube)
+            into v_at using p_session;
+        v_last := greatest(v_last, v_at);
+    end loop;
+    return v_last;
 end $$;
 
 -- A session is over. What it holds and an open transaction of a caller's has acked is left for later, and so is it.
