@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.engines import COLOURS, ENGINES, Bench
-from tests.support.shop import Shop
+from tests.support.shop import FileShop
 
 from penstock.testing import ManualClock
 
@@ -23,8 +23,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) ->
 
 
 @pytest.fixture
-def shop(bench: Bench) -> Iterator[Shop]:
+def shop(bench: Bench) -> Iterator[FileShop]:
     """A queue on a file in which the user has tables too."""
-    shop = Shop(bench)
+    shop = FileShop(bench)
     yield shop
     shop.close()

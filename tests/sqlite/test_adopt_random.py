@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.sqlite.conftest import SQLITE
 from tests.support.engines import Bench
 from tests.support.invariants import check
-from tests.support.shop import Shop
+from tests.support.shop import FileShop
 
 from penstock import PenstockError
 from penstock.testing import ManualClock
@@ -36,7 +36,7 @@ class Orders(RuleBasedStateMachine):
         self._folder = tempfile.TemporaryDirectory()
         self.clock = ManualClock()
         self.bench = Bench(SQLITE, "blocking", Path(self._folder.name), self.clock)
-        self.shop = Shop(self.bench)
+        self.shop = FileShop(self.bench)
         self.held: list[Any] = []
 
     @initialize(features=FEATURES, concurrency=st.sampled_from([None, 1]), rows=st.lists(LETTERS, max_size=5))

@@ -1,7 +1,11 @@
-"""A user's own database beside the queue: plain SQL on a connection of his."""
+"""A user's own tables beside the queue: plain SQL on a connection of his, on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
@@ -24,22 +28,57 @@ CREATE TABLE orders (
 
 
 class Shop:
-    """A queue, and the user's connection to the same file."""
+    """A queue, and the user's connection to where it is."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.q: Any = bench.connect()
-        self.connection = apsw.Connection(bench.url)
-        self.connection.set_busy_timeout(10_000)
+    bench: Bench
+    q: Any
+    begin = "BEGIN"
+    """How a transaction that will write begins."""
 
     def sql(self, text: str, values: Any = ()) -> list[Any]:
-        return self.connection.execute(text, values).fetchall()
+        """A statement of the user's and its rows."""
+        raise NotImplementedError
+
+    def elsewhere(self, text: str) -> None:
+        """A statement from another process."""
+        raise NotImplementedError
+
+    def has_table(self, name: str) -> bool:
+        raise NotImplementedError
+
+    def ours(self) -> list[str]:
+        """What there is of ours for tubes: tables, and triggers on the user's."""
+        raise NotImplementedError
+
+    def side(self) -> list[Any]:
+        """The rows of the first tube's own table, and the history."""
+        raise NotImplementedError
+
+    def spelled(self, change: str) -> str:
+        """A change of the schema that names a trigger of ours on the orders."""
+        raise NotImplementedError
+
+    def unseen(self) -> list[Any]:
+        """Edits that are yet to be taken into account."""
+        raise NotImplementedError
+
+    def trigger(self, name: str, event: str, condition: str, action: str) -> None:
+        """A trigger of the user's on his orders, for each row."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def fill(self, text: str, rows: Iterable[Any]) -> None:
+        """A statement for each of these values."""
+        for row in rows:
+            self.sql(text, row)
 
     def orders(
         self, features: dict[str, Any] | None = None, fields: dict[str, str] | None = None, **options: Any
     ) -> Any:
         """The table of orders, made if it is not there, as the tube "orders"."""
-        if not self.sql("SELECT 1 FROM sqlite_schema WHERE name = 'orders'"):
+        if not self.has_table("orders"):
             self.sql(ORDERS)
         chosen = {"id": "auto_increment", **TIMED} if features is None else features
         return self.q.adopt("orders", table="orders", fields=fields or ALL_FIELDS, features=chosen, **options)
@@ -70,5 +109,62 @@ class Shop:
                 rows[name] = rows.get(name, 0) + number
         return rows
 
+
+OTHER_PROCESS = """
+import contextlib, sqlite3, sys
+with contextlib.closing(sqlite3.connect(sys.argv[1], timeout=10)) as connection, connection:
+    connection.execute(sys.argv[2])
+"""
+
+
+class FileShop(Shop):
+    """On SQLite: the same file."""
+
+    begin = "BEGIN IMMEDIATE"
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.q = bench.connect()
+        self.connection = apsw.Connection(bench.url)
+        self.connection.set_busy_timeout(10_000)
+
+    def sql(self, text: str, values: Any = ()) -> list[Any]:
+        return self.connection.execute(text, values).fetchall()
+
+    def fill(self, text: str, rows: Iterable[Any]) -> None:
+        self.connection.executemany(text, rows)
+
+    def elsewhere(self, text: str) -> None:
+        subprocess.run([sys.executable, "-c", OTHER_PROCESS, self.bench.url, text], check=True)
+
+    def has_table(self, name: str) -> bool:
+        return bool(self.sql("SELECT 1 FROM sqlite_schema WHERE name = ?", (name,)))
+
+    def ours(self) -> list[str]:
+        names = [name for (name,) in self.sql("SELECT name FROM sqlite_schema")]
+        return [name for name in names if re.match(r"penstock_(tasks_)?\d", name)]
+
+    def side(self) -> list[Any]:
+        tasks = self.sql("SELECT * FROM penstock_tasks_1 WHERE seq > 0")
+        return [tasks, self.sql("SELECT * FROM penstock_events")]
+
+    def spelled(self, change: str) -> str:
+        return change.format(number=1, of_table="")
+
+    def unseen(self) -> list[Any]:
+        return self.sql("SELECT * FROM penstock_edits")
+
+    def trigger(self, name: str, event: str, condition: str, action: str) -> None:
+        self.sql(f"CREATE TRIGGER {name} {event} ON orders WHEN {condition} BEGIN {action}; END")
+
     def close(self) -> None:
         self.connection.close()
+
+
+def shop_on(bench: Bench) -> Shop:
+    """The shop of a bench's engine."""
+    if bench.engine.name == "sqlite":
+        return FileShop(bench)
+    from tests.support.store_shop import StoreShop
+
+    return StoreShop(bench)

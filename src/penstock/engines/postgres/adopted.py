@@ -37,11 +37,10 @@ OWN = {"PS064": UsageError, "PS071": DuplicateKey}
 def build(context: Context, op: Any, tube: Tube, ordinary: Build) -> Call:
     """The call of an op on an adopted tube."""
     if isinstance(op, ops.Put):
-        call = _put(context, op, tube)
-    elif isinstance(op, ops.Ack):
-        call = _ack(context, op, tube)
-    else:
-        call = ordinary(context, _with_checked_ids(op, tube.config), tube)
+        return _put(context, op, tube)
+    if isinstance(op, ops.Ack):
+        return _ack(context, op, tube)
+    call = ordinary(context, _with_checked_ids(op, tube.config), tube)
     function = call.sql.removeprefix("select * from ")
     return call._replace(
         sql=f"select f.* from {context.schema}.usable({tube.number}) ok, lateral {function} a, "

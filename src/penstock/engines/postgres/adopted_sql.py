@@ -62,7 +62,7 @@ def names(schema: str, number: int, config: TubeConfig) -> dict[str, str]:
         "row_seq": new_seq if ranked else f"u.{keys[0]}::bigint",
         "first_key": f"u.{keys[0]}",
         "least_key": "p_now * 1000" if config.id == "time64" else "1",
-        "key_sequence": "null::text" if ranked or config.id == "time64" else _sequence(adopted),
+        "key_sequence": "null" if ranked or config.id == "time64" else _sequence(adopted),
         "mapped": ", ".join(identifier(column) for column in fields.values()),
         "mapped_values": ", ".join(values.values()),
         "shown": ", ".join(
@@ -108,7 +108,7 @@ def _id_of(adopted: Mapping[str, Any]) -> str:
 
 def _sequence(adopted: Mapping[str, Any]) -> str:
     table = f"quote_ident({literal(adopted['schema'])}) || '.' || quote_ident({literal(adopted['table'])})"
-    return f"pg_get_serial_sequence({table}, {literal(adopted['key'][0])})"
+    return f"pg_get_serial_sequence({table}, {literal(adopted['key'][0])})::regclass"
 
 
 def _values(adopted: Mapping[str, Any], letter: str) -> dict[str, str]:

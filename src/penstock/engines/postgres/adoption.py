@@ -21,9 +21,11 @@ FIND = """
     select r.oid, n.nspname, r.relname, r.relkind, r.relpersistence,
         r.relispartition or exists (select from pg_inherits i where r.oid in (i.inhrelid, i.inhparent))
     from pg_class r join pg_namespace n on n.oid = r.relnamespace
-    where r.relkind in ('r', 'p', 'v', 'm', 'f')
-        and ((r.relname = %(name)s and pg_table_is_visible(r.oid)) or n.nspname || '.' || r.relname = %(name)s)
-    order by r.relname = %(name)s desc limit 1
+    where r.relkind in ('r', 'p', 'v', 'm', 'f') and (
+        (r.relname in (%(name)s::text, lower(%(name)s::text)) and pg_table_is_visible(r.oid))
+        or n.nspname || '.' || r.relname in (%(name)s::text, lower(%(name)s::text))
+    )
+    order by r.relname = %(name)s::text desc, n.nspname || '.' || r.relname = %(name)s::text desc limit 1
 """
 COLUMNS = """
     with recursive base (oid, type, category) as (

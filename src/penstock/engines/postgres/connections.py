@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import threading
@@ -88,6 +89,7 @@ class Connections:
         try:
             connection.prepare_threshold = 1 if self._place.prepare else None
             connection.prepared_max = 500
+            connection.add_notice_handler(_log_refusal)
             self._prepare(connection)
         except BaseException:
             self.drop(connection)
@@ -154,10 +156,10 @@ class Connections:
         finally:
             self.give_back(connection)
 
-    def borrow_soon(self) -> Connection:
+    def borrow_soon(self, patience: float | None = None) -> Connection:
         """For calls that can be made on the main connection too: is_crowded, if none is to be had at once."""
         if self._main is None:
-            return self.borrow()
+            return self.borrow(patience)
         try:
             return self.borrow(AT_ONCE)
         except EngineUnavailable:
@@ -267,6 +269,12 @@ def whole(connection: Connection) -> Iterator[None]:
         if not asked and is_broken(connection):
             raise Undone(first_line(error)) from error
         raise
+
+
+def _log_refusal(notice: psycopg.errors.Diagnostic) -> None:
+    """What an adopted table refuses while nobody is there to be told (tube/adopted.sql)."""
+    if notice.sqlstate == "PS001":
+        logging.getLogger("penstock").error(notice.message_primary)
 
 
 def is_passing(error: psycopg.Error) -> bool:

@@ -20,6 +20,7 @@ from psycopg.rows import tuple_row
 from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper
 
 from penstock.engines.line import raised
+from penstock.engines.postgres import adopted
 from penstock.engines.postgres.answers import BODY, Row, Stale, Tube, record, split, stored_id
 from penstock.engines.postgres.call import Call, Context
 from penstock.engines.postgres.calls import TUBE_CALLS
@@ -205,7 +206,7 @@ def _talk(store: PostgresStore, connection: Any, op: ops.Op[Any]) -> Conversatio
     name = op.tube  # type: ignore[attr-defined]
     tube = store._tubes.get(name)
     for _ in range(ROUNDS):
-        call = None if tube is None or isinstance(op, ops.Peek) else build(context, op, tube)
+        call = None if tube is None or isinstance(op, ops.Peek) else _built(build, context, op, tube)
         if call is not None and not call.sql.startswith(f"select * from {context.schema}."):
             return raised(_read(call, [(1,)]))
         reply = yield _request(store, name, tube, call, op)
@@ -225,6 +226,11 @@ def _talk(store: PostgresStore, connection: Any, op: ops.Op[Any]) -> Conversatio
         except Stale:
             tube = None
     raise TubeNotFound(f"tube {name!r} is altered all the time")
+
+
+def _built(build: Any, context: Context, op: ops.Op[Any], tube: Tube) -> Call:
+    call: Call = build(context, op, tube) if tube.config.adopted is None else adopted.build(context, op, tube, build)
+    return call
 
 
 def _request(store: PostgresStore, name: str, tube: Tube | None, call: Call | None, op: ops.Op[Any]) -> Request:

@@ -115,7 +115,7 @@ class PostgresStore(Store):
         try:
             if not self.writable and not isinstance(requests[0], ops.GetState):
                 self._prepare(connection)
-            if self._recovery.grants.due and self._mutex.locked() and any(isinstance(op, ops.Take) for op in requests):
+            if self._recovery.grants.due and any(isinstance(op, ops.Take) for op in requests):
                 self._refund(connection)
         except psycopg.Error as error:
             if is_broken(connection):
@@ -236,7 +236,7 @@ class PostgresStore(Store):
 
     def beat(self) -> float:
         try:
-            if self._connections.down or not self.writable:
+            if not self.writable or (self._connections.down and not self._connections.is_crowded):
                 self._look_up()
             if not self.writable:
                 return STANDBY_PAUSE
@@ -268,14 +268,21 @@ class PostgresStore(Store):
 
     def _look_up(self) -> None:
         """Is the server there, and has a standby been promoted? Asked without anybody's lock."""
-        with self._connections.borrowed(0) as connection:
+        try:
+            connection = self._connections.borrow_soon(0)
+        except EngineUnavailable:
+            if self.writable and self._connections.is_crowded:
+                return
+            raise
+        try:
             if not self.writable:
-                try:
-                    self._prepare(connection)
-                except psycopg.Error as error:
-                    raise refused(error) from None
+                self._prepare(connection)
                 if self.writable:  # sessions that could not be kept here are kept from now on
                     self._alive_at.update(dict.fromkeys(self._sessions, 0))
+        except psycopg.Error as error:
+            raise refused(error) from None
+        finally:
+            self._connections.give_back(connection)
 
     def _look_for_lost(self) -> None:
         try:
@@ -368,6 +375,9 @@ class PostgresStore(Store):
                 self.note(Committed([], work.touched, work.announced, work.next_due))
                 if self._lines.count:
                     self._serve(work.touched, strict=False)
+            # The caller may have changed rows of adopted tables through the connection.
+            if self._lines.count:
+                self._serve({tube.config.name for tube in self._tubes.values() if tube.config.adopted}, strict=False)
         self._announce()
 
     # -- the end -----------------------------------------------------------------------------------

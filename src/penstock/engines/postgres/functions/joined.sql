@@ -18,7 +18,7 @@ begin
         return @s.reply('tube', json_build_array(c.number, c.version, c.config));
     elsif q ->> 'call' is null then
         execute format(
-            'select coalesce(json_agg(@s.answer(''task'', $1, null, null, row(t.*)::@s.task)), ''[]'')
+            'select coalesce(json_agg(@s.filled(@s.answer(''task'', $1, null, null, row(t.*)::@s.task))), ''[]'')
              from @s.tasks_%s t where t.seq = $2 or t.id = $3', c.number
         ) into v_rows using c.number, (q ->> 'seq')::bigint, q ->> 'id';
         return @s.reply('rows', v_rows);

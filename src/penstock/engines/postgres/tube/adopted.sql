@@ -69,7 +69,7 @@ declare
     v_data json;
 begin
     select coalesce((
-        select @data_of from json_each(row_to_json(u)) with ordinality e (key, value, i) where e.key <> all (@hidden)
+        select @data_of from json_each(row_to_json(u.*)) with ordinality e (key, value, i) where e.key <> all (@hidden)
     ), @no_data) into v_data from @table u where @match;
     return v_data;
 end $$;
@@ -325,7 +325,8 @@ end $$;
 create or replace function @s.keyed_@n(t @s.task, p_id text, p_now bigint) returns @s.task language plpgsql as $$
 #variable_conflict use_variable
 declare
-    v_sequence regclass := coalesce(@key_sequence, '@s.seqs_@n')::regclass;
+    v_own regclass := @key_sequence;
+    v_sequence regclass := coalesce(v_own, '@s.seqs_@n'::regclass);
     v_least bigint;
 begin
     if p_id is not null then
@@ -335,7 +336,9 @@ begin
         end if;
     else
         select greatest(max(@first_key) + 1, @least_key) into v_least from @table u;
-        t.seq := nextval(v_sequence);
+        if v_own is not null then
+            t.seq := nextval(v_own);
+        end if;
         if t.seq < v_least then
             t.seq := setval(v_sequence, greatest(v_least, pg_sequence_last_value(v_sequence) + 1));
         end if;
@@ -428,9 +431,10 @@ declare
 begin
     for v_item in select value from json_array_elements(p_items) loop
         begin
-            return query select * from @s.puts_@n(
+            perform @s.usable(@n);
+            return query select f.* from @s.puts_@n(
                 p_version, p_now, p_kept, p_listen, p_relaxed, p_joined, json_build_array(v_item), null
-            );
+            ) a cross join lateral @s.filled(a) f;
         exception when integrity_constraint_violation or data_exception or plpgsql_error or with_check_option_violation
             or sqlstate 'PS064' or sqlstate 'PS071'
         then
@@ -465,7 +469,9 @@ begin
     select number into v_session from @s.sessions where uuid = p_session;
     for v_item in select value from json_array_elements(p_items) loop
         begin
-            return query select * from @s.ack_row_@n(c, v_now, p_joined, v_listen, v_session, v_item);
+            perform @s.usable(@n);
+            return query select f.* from @s.ack_row_@n(c, v_now, p_joined, v_listen, v_session, v_item) a
+                cross join lateral @s.filled(a) f;
         exception when integrity_constraint_violation or data_exception or plpgsql_error or with_check_option_violation
             or sqlstate 'PS064'
         then
