@@ -37,10 +37,12 @@ MOST = 3
 
 class Scene(NamedTuple):
     options: dict[str, Any]
+    """Of the tube; of kind standard unless they say another."""
     ordered: bool = True
     """Lanes are limited to one: their tasks are done in order."""
     altered: tuple[dict[str, Any], ...] = ()
     """Options that the tube is altered to, over and over."""
+    lanes: bool = True
 
 
 SCENES = {
@@ -48,6 +50,7 @@ SCENES = {
     "in turns": Scene({"lane_concurrency": 1}),
     "strict": Scene({"lane_concurrency": 1, "lane_order": "strict"}),
     "two at a time": Scene({"lane_concurrency": 2}, False),
+    "no lanes": Scene({"kind": "fifottl"}, False, lanes=False),
     "altered": Scene(
         {"lane_concurrency": 1},
         False,
@@ -141,15 +144,16 @@ class Part(threading.Thread):
 
 
 class Producer:
-    def __init__(self, url: str, ledger: Ledger, name: str) -> None:
+    def __init__(self, url: str, ledger: Ledger, name: str, lanes: bool) -> None:
         self.caller, self.ledger, self.name = Caller(url, "jobs"), ledger, name
         self.left = PUTS * LENGTH
+        self.lanes = [*(f"lane{n}" for n in range(6)), *CONFIGURED, *CHANGED, None, None] if lanes else [None]
 
     def drafts(self, chance: random.Random) -> list[Draft]:
-        lanes = [f"lane{n}" for n in range(6)] + [*CONFIGURED, *CHANGED, None, None]
         number = chance.choice((1, 1, 2, 5))
         return [
-            Draft(f'"{self.name}"', pri=chance.choice((0, 0, 0, 1)), lane=chance.choice(lanes)) for _ in range(number)
+            Draft(f'"{self.name}"', pri=chance.choice((0, 0, 0, 1, -1)), lane=chance.choice(self.lanes))
+            for _ in range(number)
         ]
 
     def work(self, chance: random.Random) -> bool:
@@ -185,15 +189,15 @@ class Producer:
 
 
 class Taker:
-    def __init__(self, url: str, ledger: Ledger) -> None:
-        self.caller, self.ledger = Caller(url, "jobs"), ledger
+    def __init__(self, url: str, ledger: Ledger, lanes: bool) -> None:
+        self.caller, self.ledger, self.lanes = Caller(url, "jobs"), ledger, lanes
 
     def work(self, chance: random.Random) -> bool:
         if chance.random() < 0.04:
             # What an earlier session still holds comes back when its time is over.
             self.caller.new_session(chance.choice((60 * SECOND, SHORT)))
         most = chance.choice((1, 1, 1, 3, 10))
-        lane = chance.choice(("lane0", "two", "rated")) if chance.random() < 0.1 else None
+        lane = chance.choice(("lane0", "two", "rated")) if self.lanes and chance.random() < 0.1 else None
         ttr = SHORT if chance.random() < 0.2 else None
         taken = self.caller.take(most, ttr, lane)
         self.ledger.took(taken, most)
@@ -375,7 +379,7 @@ class Admin:
         elif what < 0.65 and self.scene.altered:
             with suppress(penstock.TubeBusy):  # an index cannot be made while a transaction is open
                 self.caller.shape(ops.AlterTube("jobs", chance.choice(self.scene.altered)))
-        else:
+        elif self.scene.lanes:
             options = chance.choice(
                 (
                     {"concurrency": chance.randrange(1, MOST + 1)},
@@ -422,15 +426,26 @@ class Looker:
         where t.state = 'taken' and not exists (select from {s}.sessions h where h.number = t.session)
     """
 
+    BELOW = """
+        select t.seq from {s}.tasks_{n} t, {s}.line_{n}() l where t.state = 'ready' and (t.pri, t.seq) < (l.pri, l.seq)
+    """
+
     def __init__(self, url: str, scene: Scene) -> None:
         self.caller, self.scene, self.looks = Caller(url, "jobs"), scene, 0
         self.caller.connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         names = {"s": self.caller.schema, "n": self.caller.number}
         self.ask, self.orphans = self.ASK.format(**names), self.ORPHANS.format(**names)
+        self.below = self.BELOW.format(**names)
+        if not scene.lanes:
+            self.caller.connection.execute("update {s}.marks_{n} set step = 1".format(**names))  # noqa: S608
 
     def work(self, chance: random.Random) -> bool:
         with self.caller.connection.transaction():
-            for lane, concurrency, seq, held, lost in self.caller.connection.execute(self.ask):
+            if not self.scene.lanes:
+                below = self.caller.connection.execute(self.below).fetchall()
+                assert not below, f"tasks {below} are ready before the line begins"
+            lanes = self.caller.connection.execute(self.ask) if self.scene.lanes else ()
+            for lane, concurrency, seq, held, lost in lanes:
                 assert not lost, (
                     f"lane {lane!r} has room and task {seq} is ready, but nobody will look:{self._lane(lane)}"
                 )
@@ -446,7 +461,7 @@ class Looker:
         for ask in (
             "select lane_concurrency, lane_rate, lane_order, lane_pick, xmin from {s}.tubes",
             "select tat, {s}.now_us() from {s}.lanes_{n} where lane = %s",
-            "select seq, pri, state, session, taken_at, ready_at, xmin from {s}.tasks_{n} where lane = %s order by 2, 1",
+            "select seq, pri, state, session, taken_at, xmin from {s}.tasks_{n} where lane = %s order by 2, 1",
             "select *, xmin from {s}.tickets_{n} where lane = %s",
         ):
             rows = self.caller.connection.execute(ask.format(**names), [lane] * ("%s" in ask)).fetchall()
@@ -495,11 +510,11 @@ class Run:
         self.others = [self.children.start(other_process, self.url, f"{self.seed}/{n}", 2) for n in range(2)]
         for child in self.others:
             assert child.line() == ["ready"]
-        self.producers = [Producer(self.url, self.ledger, f"p{n}") for n in range(PRODUCERS)]
+        self.producers = [Producer(self.url, self.ledger, f"p{n}", self.scene.lanes) for n in range(PRODUCERS)]
         for producer in self.producers:
             self.part(producer.work, producer.caller)
         for _ in range(TAKERS):
-            taker = Taker(self.url, self.ledger)
+            taker = Taker(self.url, self.ledger, self.scene.lanes)
             self.part(taker.work, taker.caller)
         for _ in range(4):
             self.part(Neighbour(q, self.ledger).work)
@@ -526,7 +541,7 @@ class Run:
         for _ in range(int(PATIENCE * 50)):
             if self.ledger.stopped.is_set() or caller.connection.execute(count).fetchone() == (0,):
                 break
-            for lane in CHANGED:
+            for lane in CHANGED if self.scene.lanes else ():
                 caller.shape(ops.ConfigureLane("jobs", lane, {"paused": False, "rate": None}))
             caller.kick(None)
             pause.wait(0.02)
@@ -559,7 +574,7 @@ def test_lanes_under_torture(place, name):
     print(f"TORTURE_SEED={seed}")
     with penstock.connect(place, durability="relaxed") as q, family() as children:
         jobs = q.create_tube("jobs", ttr=30, **scene.options)
-        for lane, options in CONFIGURED.items():
+        for lane, options in CONFIGURED.items() if scene.lanes else ():
             jobs.lane(lane).configure(**options)
         run = Run(place, scene, f"{seed}/{name}", children)
         run.start(q)

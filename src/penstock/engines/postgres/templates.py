@@ -19,7 +19,7 @@ from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
 FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "adopt", "joined", "checks", "api", "by_hand")
-TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "adopted")
+TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "adopted", "marks")
 SETTINGS = " ".join(
     f"set {name} = {value}"
     for name, value in {
@@ -120,6 +120,7 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         n=str(number),
         lock=str(lock(schema, number)),
         unlogged="unlogged" if config.temporary else "",
+        pri=str(config.pri),
         by_id="seq = p_id::bigint" if by_seq else "id = p_id",
         item_key="i.id::bigint" if by_seq else "i.id",
         item_column="seq" if by_seq else "id",
@@ -153,6 +154,8 @@ def _row(alias: str) -> str:
 
 
 def _taking(session: str, now: str, schema: str) -> str:
+    # A call has one moment, that of its beginning. A task that was given back since is not granted before that.
+    now = f"greatest({now}, x.ready_at)"
     deadline = f"{quoted(schema)}.after({now}, coalesce(p_ttr, x.ttr))"
     tokens = _text(f"{quoted(schema)}.tokens")
     return (

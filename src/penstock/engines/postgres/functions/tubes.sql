@@ -63,6 +63,8 @@ begin
         execute format('select @s.next_due_%1$s(), @s.fold_%1$s()', c.number) into v_due;
         if c.features[6] then
             execute format('select @s.forget_lanes_%1$s($1), @s.sweep_%1$s()', c.number) using v_now;
+        elsif c.config ->> 'adopted' is null then
+            execute format('select @s.raise_%s()', c.number);
         end if;
         v_next := least(v_next, v_due);
     end loop;

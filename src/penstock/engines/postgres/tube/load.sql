@@ -11,7 +11,7 @@ begin
     if c.version <> p_version then
         return;
     end if;
-    perform pg_current_xact_id();  -- before the numbers: see functions/marks.sql
+    perform pg_current_xact_id();  -- before the numbers: see tube/marks.sql
     shared := @s.timed(@s.fresh(
         c, v_now, p_pri, p_ttl, p_derived, p_ttr, greatest(0, coalesce(p_delay, p_delay_until - v_now, 0)), null,
         p_max_attempts, p_repeat

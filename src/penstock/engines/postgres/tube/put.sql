@@ -66,7 +66,7 @@ begin
         t.key := p_key;
         t.put_id := p_put_id;
         t.keep := p_keep;
-        perform pg_current_xact_id();  -- before the number: see functions/marks.sql
+        perform pg_current_xact_id();  -- before the number: see tube/marks.sql
 --if time64
         t.seq := @s.next_seq_@n(p_now * 1000);
 --end
@@ -281,7 +281,7 @@ begin
         c, at, p_pri, p_ttl, coalesce(p_derived, false), p_ttr, greatest(0, coalesce(p_delay, p_delay_until - at, 0)), null,
         p_max_attempts, p_repeat
     ));
-    perform pg_current_xact_id();  -- before the numbers: see functions/marks.sql
+    perform pg_current_xact_id();  -- before the numbers: see tube/marks.sql
     with given as (
         select data, body, coalesce(pri, t.pri) as pri, coalesce(nullif(lane, ''), t.lane) as lane, item
         from unnest(p_data, p_bodies, p_pris, p_lanes) with ordinality g (data, body, pri, lane, item)
@@ -354,7 +354,7 @@ begin
         c, at, p_pri, p_ttl, p_derived, p_ttr, greatest(0, coalesce(p_delay, p_delay_until - at, 0)), p_lane,
         p_max_attempts, p_repeat
     ));
-    perform pg_current_xact_id();  -- before the number: see functions/marks.sql
+    perform pg_current_xact_id();  -- before the number: see tube/marks.sql
 --if time64
     t.seq := @s.next_seq_@n(at * 1000);
 --end

@@ -22,6 +22,24 @@ create unique index tasks_@n_id on @s.tasks_@n (id);
 --end
 --unless lanes
 create index tasks_@n_line on @s.tasks_@n (pri, seq) where state = 'ready';
+create table @s.marks_@n (
+    pri bigint not null,
+    seq bigint not null,
+    cap bigint not null,
+    next_pri bigint,
+    next_seq bigint,
+    next_xid xid8,
+    step bigint not null default 1000  -- a mark is not raised by less
+) with (fillfactor = 50);
+insert into @s.marks_@n values (-9223372036854775808, -9223372036854775808, @pri);
+create table @s.lows_@n (pri bigint not null, seq bigint not null)
+    with (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 1000);
+create index lows_@n_line on @s.lows_@n (pri, seq);
+create function @s.low_@n() returns trigger language plpgsql as 'begin return null; end';
+create trigger low_back after update on @s.tasks_@n for each row
+    when (new.state = 'ready' and (old.state <> 'ready' or old.pri <> new.pri)) execute function @s.low_@n();
+create trigger low_put after insert on @s.tasks_@n for each row
+    when (new.state = 'ready' and new.pri < @pri) execute function @s.low_@n();
 --end
 --if lanes
 create index tasks_@n_line on @s.tasks_@n (pri, place) where state = 'ready' and lane is null;

@@ -15,6 +15,8 @@ declare
 --unless lanes
     v_token bigint;
     v_seq bigint;
+    v_from_pri bigint;
+    v_from_seq bigint;
 --end
 begin
     select * into c from @s.tubes where number = @n;
@@ -54,9 +56,14 @@ begin
         end if;
         v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
 --unless lanes
+        select m.pri, m.seq into v_from_pri, v_from_seq from (
+            select k.pri, k.seq from @s.marks_@n k
+            union all (select l.pri, l.seq from @s.lows_@n l order by l.pri, l.seq limit 1)
+        ) m order by m.pri, m.seq limit 1;
         if p_n = 1 and not c.history and v_listen is not true then
             select x.seq into v_seq from @s.tasks_@n x
-                where x.state = 'ready' order by x.pri, x.seq limit 1 for update skip locked;
+                where x.state = 'ready' and (x.pri, x.seq) >= (v_from_pri, v_from_seq)
+                order by x.pri, x.seq limit 1 for update skip locked;
             if found then
                 v_granted := 1;
                 return query update @s.tasks_@n x set @taking_v where x.seq = v_seq
@@ -69,7 +76,8 @@ begin
         return query
             with picked as materialized (
                 select seq from @s.tasks_@n
-                where state = 'ready' order by pri, seq limit p_n for update skip locked
+                where state = 'ready' and (pri, seq) >= (v_from_pri, v_from_seq)
+                order by pri, seq limit p_n for update skip locked
             ), taken as (
                 update @s.tasks_@n x set @taking_v from picked where x.seq = picked.seq returning x.*
             )
@@ -81,7 +89,7 @@ begin
         end if;
 --end
 --if lanes
-        for t in select * from @s.pick_@n(c, v_now, v_session, p_n, p_ttr, p_lane) loop
+        for t in select * from @s.pick_@n(c, v_now, p_now is null, v_session, p_n, p_ttr, p_lane) loop
             if t.seq is null then
                 v_again := true;
                 continue;
@@ -123,7 +131,7 @@ end $$;
 
 -- Grants of one call: the first of the line again and again. A row of nulls at the end: there is more to look at.
 create or replace function @s.pick_@n(
-    c @s.tubes, p_now bigint, p_session bigint, p_n bigint, p_ttr bigint, p_lane text
+    c @s.tubes, p_now bigint, p_real boolean, p_session bigint, p_n bigint, p_ttr bigint, p_lane text
 ) returns setof @s.task language plpgsql as $$
 declare
     t @s.task;
@@ -143,7 +151,7 @@ begin
             return;
         end if;
         while v_granted < p_n loop
-            t := @s.grant_@n(c, p_lane, null, null, p_now, p_session, p_ttr);
+            t := @s.grant_@n(c, p_lane, null, null, p_now, p_real, p_session, p_ttr);
             exit when t.seq is null;
             v_granted := v_granted + 1;
             return next t;
@@ -183,7 +191,7 @@ begin
             if not @s.lane_lock_@n(k.lane) then
                 continue;
             end if;
-            t := @s.grant_@n(c, k.lane, k.pri, k.place, p_now, p_session, p_ttr);
+            t := @s.grant_@n(c, k.lane, k.pri, k.place, p_now, p_real, p_session, p_ttr);
         end if;
         if t.seq is not null then
             v_granted := v_granted + 1;
@@ -201,7 +209,7 @@ end $$;
 -- Grant the first task of a lane whose lock is held. p_pri and p_place: the ticket that led here; a lane that
 -- belongs further back in the line is sent there instead.
 create or replace function @s.grant_@n(
-    c @s.tubes, p_lane text, p_pri bigint, p_place bigint, p_now bigint, p_session bigint, p_ttr bigint
+    c @s.tubes, p_lane text, p_pri bigint, p_place bigint, p_now bigint, p_real boolean, p_session bigint, p_ttr bigint
 ) returns @s.task language plpgsql as $$
 declare
     t @s.task;
@@ -249,6 +257,10 @@ begin
         return null;
     end if;
 --end
+    if p_real then
+        -- The lane may have been freed since this call began: its leases must not seem to overlap.
+        p_now := greatest(p_now, @s.now_us());
+    end if;
     update @s.tasks_@n x set @taking_p where x.seq = v_seq returning * into t;
     if l.rate is not null then
         l.tat := greatest(p_now, l.tat) + l.step;
