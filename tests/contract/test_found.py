@@ -76,6 +76,19 @@ def test_lanes_that_a_batch_of_acks_opens_join_in_the_order_in_which_it_opens_th
     assert ids(jobs.take_many(9)) == [4, 8, 5]
 
 
+def test_lanes_that_a_batch_of_acks_opens_join_in_its_order_also_if_one_of_its_tasks_is_kept(q):
+    jobs = q.create_tube("jobs", lane_concurrency=1)
+    jobs.put_many([penstock.Entry(lane, lane=lane) for lane in "abc"])
+    held = jobs.take_many(3)
+    jobs.put_many([penstock.Entry(lane, lane=lane) for lane in "abc"])
+    kept = jobs.put("d", lane="d", keep=60)
+    held.insert(1, jobs.take())
+    jobs.put("d", lane="d")
+    assert held[1].id == kept.id
+    jobs.ack_many(held)
+    assert ids(jobs.take_many(9)) == [4, 8, 5, 6]
+
+
 def test_a_task_that_ends_again_in_one_step_counts_again(q):
     jobs = q.create_tube("jobs", keep=60)
     jobs.put("dead", ttl=0)

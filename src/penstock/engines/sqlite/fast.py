@@ -229,12 +229,10 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
             acked.append(leases.pop(item.lease.id))
             results.append(gone)
         else:
-            results.append(item)
-    if acked:
-        _account(tx, tube, acked)
-    for index, item in enumerate(results):
-        if item is not gone:
-            results[index : index + 1] = verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
+            _account(tx, tube, acked)
+            acked = []
+            results += verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
+    _account(tx, tube, acked)
     return results
 
 
@@ -250,6 +248,8 @@ def _is_special(item: ops.Finish) -> bool:
 
 
 def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
+    if not rows:
+        return
     _write(tube, "remove", [row[:1] for row in rows])
     counters = tube.head.counters
     counters.call(Event.ACK, len(rows))

@@ -79,23 +79,30 @@ begin
             return next @s.error('gone', @n, null, v_gone::integer, v_now);
             perform @s.wake(@n, false, true);
         end if;
---if lanes
-        for r in
-            select f.lane, cardinality(f.items) as freed from (
-                select u.lane, array_agg(u.item order by u.item) as items from unnest(v_lanes, v_items) u (lane, item) group by u.lane
-            ) f order by case when cardinality(f.items) = 1 then f.items[1] else @s.opener_@n(c, f.lane, f.items) end
-        loop
-            perform @s.freed_@n(c, r.lane, v_now, p_joined, r.freed);
-        end loop;
---end
-        if v_gone = cardinality(p_ids) then
+        if v_gone = cardinality(p_ids) and cardinality(v_lanes) = 0 then
             return;
         end if;
     end if;
     for r in
-        select * from unnest(p_ids, p_tokens, p_results, p_keeps) with ordinality i (id, token, result, keep, item)
-        where not v_done[i.item] order by i.item
+        select i.item, i.id, i.token, i.result, i.keep, null::text as lane, null::integer as freed
+        from unnest(p_ids, p_tokens, p_results, p_keeps) with ordinality i (id, token, result, keep, item)
+        where not v_done[i.item]
+--if lanes
+        union all
+        select case when cardinality(f.items) = 1 then f.items[1] else @s.opener_@n(c, f.lane, f.items) end,
+            null, null, null, null, f.lane, cardinality(f.items)
+        from (
+            select u.lane, array_agg(u.item order by u.item) as items from unnest(v_lanes, v_items) u (lane, item) group by u.lane
+        ) f
+--end
+        order by 1
     loop
+--if lanes
+        if r.lane is not null then
+            perform @s.freed_@n(c, r.lane, v_now, p_joined, r.freed);
+            continue;
+        end if;
+--end
         return query select * from @s.ack_one_@n(
             c, v_now, p_joined, v_listen, v_session, r.item::integer, r.id, r.token, r.result, r.keep
         );
