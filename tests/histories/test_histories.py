@@ -40,6 +40,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "pair": {"kind": "standard", "lane_concurrency": 2, "lane_pick": "order", "concurrency": 4},
     "strict": {"kind": "utubettl", "lane_order": "strict", "retry": 3, "max_attempts": 4},
     "rated": {"kind": "standard", "lane_rate": 0.5, "lane_burst": 2, "lane_concurrency": 3},
+    "derived": {
+        "kind": "standard",
+        "ttl": "derived",
+        "ttr": 5,
+        "max_attempts": 3,
+        "retry": penstock.Exponential(max=3),
+    },
     "soon": {"kind": "fifottl", "temporary": True, "ttr": 3},
 }
 LANED_KINDS = ("utube", "spread", "turns", "pair", "strict", "rated")
@@ -158,6 +165,23 @@ class Histories(RuleBasedStateMachine):
     def put_many(self, tube: str, lanes: list[str | None]) -> None:
         entries = [penstock.Entry(i, **fitting(tube, {"lane": lane})) for i, lane in enumerate(lanes)]
         self.both(lambda side: side.tube(tube).put_many(entries, errors="return"))
+
+    @rule(tube=TUBES, lane=LANES, options=st.sampled_from(
+        [{"repeat": 3}, {"keep": 5}, {"keep": True}, {"max_attempts": 1}, {"put_id": "p"}, {"put_id": "q", "delay": 4},
+         {"key": "k", "keep": 5}, {"ttr": 2, "ttl": 3}]))  # fmt: skip
+    def put_specially(self, tube: str, lane: str | None, options: dict[str, Any]) -> None:
+        given = fitting(tube, {**options, "lane": lane})
+        self.both(lambda side: side.tube(tube).put([1], on_conflict="restart", **given))
+
+    @rule(tube=TUBES, lanes=st.lists(LANES, max_size=4))
+    def put_in_transaction(self, tube: str, lanes: list[str | None]) -> None:
+        entries = [penstock.Entry(i, **fitting(tube, {"lane": lane})) for i, lane in enumerate(lanes)]
+
+        def call(side: Side) -> Any:
+            with side.queues[0].transaction() as tx:
+                return side.tube(tube).put_many(entries, errors="return", transaction=tx)
+
+        self.both(call)
 
     @rule(tube=TUBES, lane=LANES, verb=st.sampled_from(["take", "peek", "tasks", "statistics", "kick", "release_all"]))
     def put_dead(self, tube: str, verb: str, **given: Any) -> None:
@@ -278,6 +302,23 @@ class Histories(RuleBasedStateMachine):
     def tasks(self, tube: str, state: str | None, after: int | None) -> None:
         self.both(lambda side: side.tube(tube).tasks(state, limit=5, after=after))
 
+    @rule(tube=TUBES, number=TASKS, seconds=st.sampled_from([5, 30]))
+    def watch(self, tube: str, number: int, seconds: int) -> None:
+        def call(side: Side) -> Any:
+            op = ops.Watch(tube, number, side.clock.now() + seconds * 1_000_000)
+            return tuple(side.queues[0]._engine.execute(op)._replace(token=None, session=None))
+
+        self.both(call)
+
+    @rule(tube=TUBES)
+    def statistics(self, tube: str) -> None:
+        self.both(lambda side: side.tube(tube).statistics())
+
+    @rule()
+    def history(self) -> None:
+        """All that was recorded. Numbers of rows and names of sessions are the engine's own."""
+        self.both(lambda side: [tuple(row._replace(seq=0, worker=None)) for row in side.queues[0].history()])
+
     @rule(tube=TUBES)
     def lanes(self, tube: str) -> None:
         self.both(lambda side: [tuple(lane) for lane in side.tube(tube).lanes()])
@@ -348,7 +389,7 @@ def memory_line(tube: MemoryTube) -> list[int]:
     return [seq for *_, seq in sorted((tube._records[seq].pri, place, seq) for seq, place in tube._places.items())]
 
 
-NEEDS = {"lane": "lanes", "pri": "pri", "ttl": "ttl", "ttr": "ttr", "delay": "delay"}
+NEEDS = {"lane": "lanes", "pri": "pri", "ttl": "ttl", "ttr": "ttr", "delay": "delay", "repeat": "delay"}
 
 
 def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
