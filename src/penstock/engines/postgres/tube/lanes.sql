@@ -191,7 +191,8 @@ begin
         if v_open and c.lane_pick <> c_old.lane_pick and @s.lane_lock_@n(v_lane) then
             select * into v_seq, v_pri from @s.head_@n(c_old, v_lane);
             delete from @s.tickets_@n where lane = v_lane;
-            insert into @s.tickets_@n (pri, place, lane) values (v_pri, v_seq, v_lane);
+            -- It was open before it was locked; its last task may have been taken in between.
+            insert into @s.tickets_@n (pri, place, lane) select v_pri, v_seq, v_lane where v_seq is not null;
         end if;
         perform @s.refresh_@n(c, v_lane, p_now, false, v_none, v_none, not v_open);
     end loop;
