@@ -222,8 +222,8 @@ declare
 begin
     select array_agg(ctid), min(place) filter (where at is null) into v_tickets, v_place
         from (select ctid, place, at from @s.tickets_@n where lane = p_lane limit 500) seen;
-    if v_tickets is null and p_pri is not null then
-        return null;  -- another taker was here first
+    if v_place is null and p_pri is not null then
+        return null;  -- another taker was here first, and left nothing or a timer
     end if;
     c := @s.current_@n(c);
     select * into l from @s.limits_@n(c, p_lane);
