@@ -61,6 +61,10 @@ class Pauses:
         return True
 
 
+LOCK_PATIENCE = 250
+"""Milliseconds that the main connection waits for another's transaction before the call is made aside."""
+
+
 class Connections:
     def __init__(self, place: Place, prepare: Callable[[Connection], None]) -> None:
         self._place = place
@@ -111,6 +115,8 @@ class Connections:
             self.drop_main()
         if self._main is None:
             self._main = self.patiently(self._place.patience)
+            if self._place.prepare:  # behind a pooler a setting would be somebody else's too
+                self._main.execute(f"set lock_timeout = {LOCK_PATIENCE}")
         return self._main
 
     @property
@@ -251,6 +257,10 @@ def _is_lost(connection: Connection) -> bool:
 def is_broken(connection: Connection) -> bool:
     """True when nobody can say any more what became of the statement that was on its way."""
     return connection.closed or connection.broken
+
+
+class Occupied(EngineUnavailable):
+    """Somebody's open transaction holds the task that a call is about."""
 
 
 class Undone(Exception):

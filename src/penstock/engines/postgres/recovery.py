@@ -15,6 +15,7 @@ from penstock.engines.postgres.answers import AT, INFO, TUBE, split
 from penstock.engines.postgres.connections import (
     Connection,
     Connections,
+    Occupied,
     Pauses,
     Undone,
     first_line,
@@ -98,6 +99,8 @@ class Recovery:
             except (psycopg.Error, Undone) as error:
                 assert connection is not None
                 why = first_line(error)
+                if isinstance(error, psycopg.errors.LockNotAvailable) and not aside:
+                    raise Occupied(f"an open transaction holds what this call is about: {why}") from error
                 if isinstance(error, psycopg.Error) and not self._is_undone(connection, error):
                     if not is_broken(connection):
                         raise (refused(error) if doubt is None else outcomes.unknown(doubt)) from error

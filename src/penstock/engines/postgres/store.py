@@ -18,7 +18,7 @@ from penstock.engines.line import Answer, raised
 from penstock.engines.postgres import calls, migrations, templates, tubes
 from penstock.engines.postgres.answers import STATE, Tube, record
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
-from penstock.engines.postgres.connections import Connections, Undone, first_line, is_broken, refused, whole
+from penstock.engines.postgres.connections import Connections, Occupied, Undone, first_line, is_broken, refused, whole
 from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.recovery import Recovery
@@ -171,7 +171,15 @@ class PostgresStore(Store):
                 self.check_usable()
             self.check_owner()
             return [self._aside(requests[0], strict)]
-        return super().execute_many(requests, strict)
+        try:
+            answers = super().execute_many(requests, strict)
+        except Occupied as error:
+            answers = [error]
+        if any(isinstance(answer, Occupied) for answer in answers):
+            # It waits where nobody else has to wait for it.
+            pairs = zip(requests, answers, strict=True)
+            return [self._aside(op, strict) if isinstance(answer, Occupied) else answer for op, answer in pairs]
+        return answers
 
     def _aside(self, op: ops.Op[Any], strict: bool) -> Answer:
         """An op on a connection of its own, beside what everybody else does."""
