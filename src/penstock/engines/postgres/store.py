@@ -36,9 +36,12 @@ log = logging.getLogger("penstock")
 SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
 """Seconds between two looks for changes of others; the last one is for processes that are told of them."""
 # `strict` must not depend on a server that does not sync unless asked; the stricter levels are the server's choice.
+# Lanes are judged by what a statement sees that began after the lock: a snapshot of the whole transaction will not do.
 BEGINNING = """
     select pg_is_in_recovery(),
-        case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', false) end
+        case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', false) end,
+        case when current_setting('default_transaction_isolation') <> 'read committed'
+            then set_config('default_transaction_isolation', 'read committed', false) end
 """
 DUE_PAUSE = SECOND // 50
 UNREACHED_PAUSE = 0.2
