@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from tests.support import postgres
+from tests.support.engines import ENGINES, Bench
+from tests.support.store_shop import StoreShop
+
+from penstock.testing import ManualClock
 
 
 @pytest.fixture
@@ -22,3 +27,14 @@ def place() -> Iterator[str]:
     url = postgres.place()
     yield url
     postgres.drop_place(url)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, clock: ManualClock) -> Iterator[StoreShop]:
+    """A queue on a server where the user has a schema of his own."""
+    engine = next(engine for engine in ENGINES if engine.name == "postgres")
+    bench = Bench(engine, "blocking", tmp_path, clock)
+    shop = StoreShop(bench)
+    yield shop
+    shop.close()
+    bench.close()

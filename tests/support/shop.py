@@ -39,6 +39,10 @@ class Shop:
         """A statement of the user's and its rows."""
         raise NotImplementedError
 
+    def marked(self, text: str) -> str:
+        """A statement with ? for values, as the driver has it."""
+        raise NotImplementedError
+
     def elsewhere(self, text: str) -> None:
         """A statement from another process."""
         raise NotImplementedError
@@ -130,6 +134,9 @@ class FileShop(Shop):
 
     def sql(self, text: str, values: Any = ()) -> list[Any]:
         return self.connection.execute(text, values).fetchall()
+
+    def marked(self, text: str) -> str:
+        return text
 
     def fill(self, text: str, rows: Iterable[Any]) -> None:
         self.connection.executemany(text, rows)

@@ -30,6 +30,12 @@ with psycopg.connect(sys.argv[1], options=sys.argv[2]) as connection:
 """
 
 
+def _replaced(text: str, words: dict[str, str]) -> str:
+    for theirs, ours in words.items():
+        text = re.sub(theirs, ours, text)
+    return text
+
+
 class StoreShop(Shop):
     """A queue whose connections find the user's tables as he does."""
 
@@ -51,11 +57,15 @@ class StoreShop(Shop):
         return psycopg.connect(self.url, autocommit=True, options=self.options)
 
     def sql(self, text: str, values: Any = ()) -> list[Any]:
-        for theirs, ours in {**WORDS, **(MARKS if values else {})}.items():
-            text = re.sub(theirs, ours, text)
+        text = _replaced(text, WORDS)
+        if values:
+            text = self.marked(text)
         given = {f"p{i}": value for i, value in enumerate(values, 1)} if "%(p" in text else values
         cursor = self.connection.execute(text, given or None)
         return cursor.fetchall() if cursor.description else []
+
+    def marked(self, text: str) -> str:
+        return _replaced(text, MARKS)
 
     def elsewhere(self, text: str) -> None:
         subprocess.run([sys.executable, "-c", OTHER_PROCESS, self.url, self.options, text], check=True)

@@ -57,6 +57,7 @@ def names(schema: str, number: int, config: TubeConfig) -> dict[str, str]:
         "match": _match(adopted, "p_id"),
         "match_first": _match(adopted, "$1"),
         "match_task": _match(adopted, "t.id"),
+        "match_given": _match(adopted, "p.id"),
         "id_of": _id_of(adopted),
         "new_seq": new_seq if ranked else "p_id::bigint",
         "row_seq": new_seq if ranked else f"u.{keys[0]}::bigint",

@@ -216,9 +216,24 @@ begin
         v_ids := array(select @id_of from news u union select @id_of from olds u);
     end if;
     if cardinality(v_ids) > 0 and @s.broken_@n() is null then
-        perform @s.reconcile_@n(v_ids);
+        v_ids := @s.differing_@n(v_ids);
+        if cardinality(v_ids) > 0 then
+            perform @s.reconcile_@n(v_ids);
+        end if;
     end if;
     return null;
+end $$;
+
+-- Those of these rows that do not say what their tasks are. Each is looked up by its key, however many there are.
+create or replace function @s.differing_@n(p_ids text[]) returns text[] language plpgsql as $$
+begin
+    return array(
+        select p.id from unnest(p_ids) p (id)
+        left join lateral (select x.* from @s.tasks_@n x where x.id = p.id limit 1) t on true
+        left join lateral (select u.* from @table u where @match_given limit 1) u on true
+        where (t.seq is not null) <> coalesce(@status in ('R', 'T', 'W', 'B', 'Z', 'D'), false)
+            or (t.seq is not null and not (@same))
+    );
 end $$;
 
 -- Make tasks of rows as they are now. Triggers of the user's may have changed them since.
@@ -241,23 +256,15 @@ declare
     v_mode text := coalesce(current_setting('penstock.mode', true), '');
     v_moves text[] := array[]::text[];
     v_lanes text[] := array[]::text[];
-    v_changed boolean := false;
 begin
     select * into c from @s.tubes where number = @n;
     foreach p_id in array p_ids loop
-        select x.* into t from @s.tasks_@n x where x.id = p_id;
+        select x.* into t from @s.tasks_@n x where x.id = p_id for update;
         v_letter := null;
-        select @status, @run_at, @priority, @lane, @attempts, @same, not (@same_run_at)
-            into v_letter, v_run_at, v_pri, v_lane, v_attempt, v_same, v_moved from @table u where @match;
-        if v_letter not in ('R', 'T', 'W', 'B', 'Z', 'D') then
-            v_letter := null;
-        end if;
-        continue when (t.seq is null and v_letter is null) or (t.seq is not null and v_letter is not null and v_same);
-        if t.seq is not null then
-            perform from @s.tasks_@n x where x.id = p_id for update;
-        end if;
+        select case when @status in ('R', 'T', 'W', 'B', 'Z', 'D') then @status end, @run_at, @priority, @lane, @attempts,
+                not (@same_run_at)
+            into v_letter, v_run_at, v_pri, v_lane, v_attempt, v_moved from @table u where @match;
         o := t;
-        v_changed := true;
         perform set_config('penstock.mode', 'edit', true);
         if v_letter is null then
             delete from @s.tasks_@n x where x.seq = t.seq;
@@ -272,9 +279,10 @@ begin
             update @s.tasks_@n x set @assignments where x.seq = t.seq;
         end if;
         if t.state is distinct from o.state then
-            v_moves := v_moves || format('%s>%s', o.state, coalesce(t.state, 'none'));
+            v_moves := array_append(v_moves, format('%s>%s', o.state, coalesce(t.state, 'none')));
         end if;
-        v_lanes := v_lanes || array_remove(array[o.lane, t.lane], null);
+        v_lanes := array_append(v_lanes, o.lane);
+        v_lanes := array_append(v_lanes, t.lane);
         if t.seq is not null then
             select @same into v_same from @table u where @match;
             if not v_same then
@@ -284,12 +292,10 @@ begin
         end if;
         perform set_config('penstock.mode', v_mode, true);
     end loop;
-    if not v_changed then
-        return;
-    end if;
     insert into @s.counts_@n
         select count(*), nullif(split_part(m, '>', 1), ''), split_part(m, '>', 2) from unnest(v_moves) m group by m;
-    perform @s.refresh_@n(c, l.lane, v_now, true, v_none, v_none) from (select distinct unnest(v_lanes) as lane) l;
+    perform @s.refresh_@n(c, l.lane, v_now, true, v_none, v_none)
+        from (select distinct unnest(v_lanes) as lane) l where l.lane is not null;
     -- Somebody may begin to wait between now and the commit, so nobody is asked who does.
     perform pg_notify('@channel', '@n');
 end $$;
@@ -399,9 +405,10 @@ begin
             return;
         end if;
         update @s.tasks_@n x set seq = v_seq, place = v_seq where x.seq = t.seq;
-        v_lanes := v_lanes || array_remove(array[t.lane], null);
+        v_lanes := array_append(v_lanes, t.lane);
     end loop;
-    perform @s.refresh_@n(c, l.lane, p_now, true, v_none, v_none) from (select distinct unnest(v_lanes) as lane) l;
+    perform @s.refresh_@n(c, l.lane, p_now, true, v_none, v_none)
+        from (select distinct unnest(v_lanes) as lane) l where l.lane is not null;
 end $$;
 
 -- All numbers anew, with room between them, in a range of their own: no two rows may have one number for a moment.

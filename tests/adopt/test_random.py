@@ -9,10 +9,9 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from tests.sqlite.conftest import SQLITE
-from tests.support.engines import Bench
+from tests.support.engines import ENGINES, Bench
 from tests.support.invariants import check
-from tests.support.shop import FileShop
+from tests.support.shop import shop_on
 
 from penstock import PenstockError
 from penstock.testing import ManualClock
@@ -31,18 +30,23 @@ FEATURES = st.fixed_dictionaries(
 class Orders(RuleBasedStateMachine):
     """One table, a tube on it, two queues that hold tasks, and somebody with a SQL shell."""
 
+    engine = "sqlite"
+
     def __init__(self) -> None:
         super().__init__()
         self._folder = tempfile.TemporaryDirectory()
         self.clock = ManualClock()
-        self.bench = Bench(SQLITE, "blocking", Path(self._folder.name), self.clock)
-        self.shop = FileShop(self.bench)
+        self.bench = Bench(self.under_test(), "blocking", Path(self._folder.name), self.clock)
+        self.shop = shop_on(self.bench)
         self.held: list[Any] = []
+
+    def under_test(self) -> Any:
+        return next(engine for engine in ENGINES if engine.name == self.engine)
 
     @initialize(features=FEATURES, concurrency=st.sampled_from([None, 1]), rows=st.lists(LETTERS, max_size=5))
     def adopt(self, features: dict[str, Any], concurrency: int | None, rows: list[str | None]) -> None:
         self.shop.orders(features={"id": "auto"}).drop()
-        self.shop.connection.executemany("INSERT INTO orders (status) VALUES (?)", [(row,) for row in rows])
+        self.shop.fill("INSERT INTO orders (status) VALUES (?)", [(row,) for row in rows])
         self.required = features["id"] == "required"
         given = {"delayed": True, "ttl": True, "ttr": True, **features}
         self.orders = self.shop.orders(given, lane_concurrency=concurrency)
@@ -100,15 +104,14 @@ class Orders(RuleBasedStateMachine):
     @rule(key=KEYS, lane=LANES, pri=PRIORITIES)
     def move_by_hand(self, key: int, lane: Any, pri: Any) -> None:
         with self.shop.q.transaction() as tx:
-            tx.connection.execute("UPDATE orders SET branch = ?, prio = ? WHERE id = ?", (lane, pri, key))
+            tx.connection.execute(
+                self.shop.marked("UPDATE orders SET branch = ?, prio = ? WHERE id = ?"), (lane, pri, key)
+            )
 
     @rule(old=KEYS, new=KEYS)
     def change_key_by_hand(self, old: int, new: int) -> None:
-        self.shop.sql("UPDATE OR IGNORE orders SET id = ? WHERE id = ?", (new, old))
-
-    @rule(key=KEYS)
-    def replace_by_hand(self, key: int) -> None:
-        self.shop.sql("REPLACE INTO orders (id, status) VALUES (?, 'R')", (key,))
+        free = "NOT EXISTS (SELECT 1 FROM orders WHERE id = ?1)"
+        self.shop.sql(f"UPDATE orders SET id = ?1 WHERE id = ?2 AND {free}", (new, old))  # noqa: S608
 
     @rule(key=KEYS, everything=st.sampled_from([False] * 9 + [True]))
     def delete_by_hand(self, key: int, everything: bool) -> None:
@@ -116,7 +119,7 @@ class Orders(RuleBasedStateMachine):
 
     @rule()
     def roll_back_by_hand(self) -> None:
-        self.shop.sql("BEGIN IMMEDIATE")
+        self.shop.sql(self.shop.begin)
         self.shop.sql("UPDATE orders SET status = 'B'")
         self.shop.sql("ROLLBACK")
 
@@ -124,7 +127,7 @@ class Orders(RuleBasedStateMachine):
     def the_counters_equal_the_rows(self) -> None:
         if hasattr(self, "orders"):
             assert self.shop.counted(self.orders) == self.shop.shown()
-            assert self.shop.sql("SELECT * FROM penstock_edits") == []
+            assert self.shop.unseen() == []
 
     @invariant()
     def each_task_is_what_its_row_says(self) -> None:
@@ -143,7 +146,33 @@ class Orders(RuleBasedStateMachine):
             self._folder.cleanup()
 
 
-TestOrders = Orders.TestCase
-TestOrders.settings = settings(
+class OrdersInFile(Orders):
+    @rule(key=KEYS)
+    def replace_by_hand(self, key: int) -> None:
+        self.shop.sql("REPLACE INTO orders (id, status) VALUES (?, 'R')", (key,))
+
+
+class OrdersOnServer(Orders):
+    engine = "postgres"
+
+    @rule(truncates=st.sampled_from([False] * 9 + [True]))
+    def truncate_by_hand(self, truncates: bool) -> None:
+        if truncates:
+            self.shop.sql("TRUNCATE orders")
+
+    @rule(letter=LETTERS)
+    def undo_by_hand(self, letter: Any) -> None:
+        self.shop.sql(self.shop.begin)
+        self.shop.sql("UPDATE orders SET prio = 1")
+        self.shop.sql("SAVEPOINT here")
+        self.shop.sql("UPDATE orders SET status = ?", (letter,))
+        self.shop.sql("ROLLBACK TO here")
+        self.shop.sql("COMMIT")
+
+
+TestOrdersInFile = OrdersInFile.TestCase
+TestOrdersInFile.settings = settings(
     max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
+TestOrdersOnServer = OrdersOnServer.TestCase
+TestOrdersOnServer.settings = settings(TestOrdersInFile.settings, max_examples=20)
