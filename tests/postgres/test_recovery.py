@@ -166,6 +166,9 @@ def test_a_role_with_a_single_connection_is_enough(server, url):
     try:
         with penstock.connect(mine, session_ttl=1) as q:
             jobs = q.create_tube("jobs", "fifo")
+            expires = "select expires_at from penstock.sessions"
+            end = value(server, expires) + 2_000_000
+            until(lambda: value(server, expires) > end, "the session is not kept alive over the one connection")
             taker = Background(lambda: jobs.take(timeout=60))
             until(lambda: waiting(q) == 1, "nobody waits")
             jobs.put("work")

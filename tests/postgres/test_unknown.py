@@ -261,6 +261,21 @@ def test_errors_of_the_callers_own_statements_stay_theirs(line):
     assert jobs.tasks() == []
 
 
+def test_a_reply_that_is_late_is_waited_for(line):
+    jobs = line.q.tube("plain")
+    jobs.put_many(["first"])
+    jobs.put("prepares")
+    jobs.put("the statement")
+    line.proxy.stall()
+    try:
+        call = Background(lambda: jobs.put("late").data)
+        until(lambda: len(line.other.tube("plain").tasks()) == 4, "the put is not done")
+        assert call.running
+    finally:
+        line.proxy.go_on()
+    assert call.result() == "late"
+
+
 # -- lost while nobody called ---------------------------------------------------------------------------
 
 
