@@ -12,6 +12,9 @@ declare
     v_session bigint;
     v_granted bigint := 0;
     v_again boolean := false;
+    v_over boolean;
+    v_begun boolean;
+    v_due boolean;
 --unless lanes
     v_token bigint;
     v_seq bigint;
@@ -30,31 +33,37 @@ begin
     if c.concurrency is not null then
         perform pg_advisory_xact_lock(@lock + 1);  -- waited for before anything is locked
     end if;
-    if exists (select from @s.sessions where expires_at <= v_now) then
-        return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
-    end if;
-    if exists (select from @s.tasks_@n where due_at <= v_now)
+    -- One statement for all that nearly always is as it should be.
+    select exists (select from @s.sessions where expires_at <= v_now), exists (select from @s.marker),
+        exists (select from @s.tasks_@n where due_at <= v_now)
 --if lanes
-        or exists (select from @s.tickets_@n where at <= v_now)
+            or exists (select from @s.tickets_@n where at <= v_now)
 --end
 --if ranked
-        or exists (select from @s.tasks_@n where seq >= 4611686018427387904)
+            or exists (select from @s.tasks_@n where seq >= 4611686018427387904)
 --end
-    then
+        into v_over, v_begun, v_due;
+    if v_over then
+        return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
+    end if;
+    if v_over or v_due then
         return query select * from @s.settle_@n(c, v_now, 10000, v_listen);
     end if;
     if c.concurrency is not null then
         p_n := least(p_n, c.concurrency - (select count(*) from @s.tasks_@n where state = 'taken'));
     end if;
     if not c.paused and p_n > 0 then
-        if not exists (select from @s.marker) then
+        if not v_begun then
             perform @s.begin_run(v_now);
         end if;
         if not pg_try_advisory_xact_lock_shared(@s.session_lock(p_session)) then
             return next @s.error('again', @n, null);  -- somebody ends it: it will be made anew
             return;
         end if;
-        v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
+        select number into v_session from @s.sessions where uuid = p_session;
+        if not found then
+            v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
+        end if;
 --unless lanes
         select m.pri, m.seq into v_from_pri, v_from_seq from (
             select k.pri, k.seq from @s.marks_@n k
