@@ -120,7 +120,8 @@ def fingerprint() -> str:
 
 
 def _files() -> list[str]:
-    return [f"functions/{name}.sql" for name in templates.FUNCTIONS] + [f"tube/{name}.sql" for name in templates.TUBE]
+    own = (*templates.TUBE, *templates.ADOPTED)
+    return [f"functions/{name}.sql" for name in templates.FUNCTIONS] + [f"tube/{name}.sql" for name in own]
 
 
 def public() -> list[str]:

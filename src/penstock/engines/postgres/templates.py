@@ -19,7 +19,8 @@ from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
 FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "adopt", "joined", "checks", "api", "by_hand")
-TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "adopted", "marks")
+TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "marks")
+ADOPTED = ("adopted", "keys", "edits")
 SETTINGS = " ".join(
     f"set {name} = {value}"
     for name, value in {
@@ -134,8 +135,9 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
 
 def tube_functions(schema: str, number: int, config: TubeConfig) -> str:
     """All functions of a tube's own."""
-    left_out = set() if config.adopted is not None else {"adopted"} | (set() if config.features.lanes else {"lanes"})
-    parts = [part for part in TUBE if part not in left_out]
+    lanes = config.features.lanes or config.adopted is not None
+    parts = [part for part in TUBE if lanes or part != "lanes"]
+    parts += ADOPTED if config.adopted is not None else ()
     return "\n".join(tube(part, schema, number, config) for part in parts)
 
 
