@@ -13,6 +13,7 @@ from tests.support.postgres import Server, until
 
 import penstock
 from penstock import NotWritable, State, TaskNotFound
+from penstock.engines import release_store
 from penstock.testing import ManualClock
 
 
@@ -115,10 +116,11 @@ def test_keepers_notice_a_promotion_by_themselves_and_sessions_outlive_it(pair):
         jobs = fill(q)
         assert other.state() == "WAITING"
         held = jobs.take()
-        lost = penstock.connect(pair.primary.url(application_name="dead"), session_ttl=1)
+        lost = penstock.connect(pair.primary.url(), session_ttl=1)
         assert lost._engine.store is not q._engine.store
         gone = lost.tube("jobs").take()
         lost._engine.lose(lost._session)
+        release_store(lost._engine.store)
         jobs.put("synced")
         tokens = [held.token, gone.token]
         pair.fail_over()

@@ -173,9 +173,10 @@ def test_who_has_died_is_struck_off(place):
 @pytest.fixture(autouse=True)
 def _no_leftovers() -> Iterator[None]:
     """No listener and no keeper outlives its store."""
+    before = set(threading.enumerate())
     yield
-    names = [thread.name for thread in threading.enumerate()]
-    assert not [name for name in names if name == "penstock listener" or name.startswith("penstock keeper of postgres")]
+    left = [thread.name for thread in set(threading.enumerate()) - before]
+    assert not [name for name in left if name == "penstock listener" or name.startswith("penstock keeper")]
 
 
 def test_a_child_without_the_right_to_listen_still_looks(place):

@@ -220,9 +220,10 @@ class PostgresStore(Store):
                 with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
         except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable) as error:
-            if not self._tubes or again:
+            if again:
                 raise migrations.strange(self.place.schema, error) from error
-            self._tubes.clear()  # a tube was dropped elsewhere, and perhaps made anew under another number
+            # A tube was dropped elsewhere, perhaps under this very tick, and perhaps made anew under another number.
+            self._tubes.clear()
             return self._transact(connection, requests, strict, again=True)
         return Committed(answers, work.touched, work.announced, work.next_due)
 
