@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -66,19 +67,19 @@ def connected(url: str) -> penstock.Queue:
 def persist(call: Any) -> Any:
     """What an application does that means it: again, until it is done."""
     end = time.monotonic() + 60
+    pause = threading.Event()
     while True:
         try:
             return call()
         except (EngineUnavailable, NotWritable):
             if time.monotonic() > end:
                 raise
-            time.sleep(0.02)
+            pause.wait(0.02)
 
 
 def fork_with_open_connections(wire: Wire, url: str) -> None:
     """A child closes, collects and exits with all that it inherited while the parent waits and listens."""
     import gc
-    import threading
 
     q = penstock.connect(url)
     jobs = q.tube("jobs")
@@ -87,8 +88,9 @@ def fork_with_open_connections(wire: Wire, url: str) -> None:
     taker = threading.Thread(target=lambda: taken.append(jobs.take(timeout=60)))
     taker.start()
     store: Any = q._engine.store
+    pause = threading.Event()
     while not store._listener.hears:
-        time.sleep(0.01)
+        pause.wait(0.01)
     pid = store._connections.main().info.backend_pid
     child = os.fork()
     if child == 0:
