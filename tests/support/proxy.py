@@ -243,6 +243,7 @@ class Pooler(Listening):
         self._number = number
         self._made = 0
         self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
+        self._servers: list[socket.socket] = []
         self._greeting = b""
         self.lent = 0
         """How many transactions there were."""
@@ -277,6 +278,7 @@ class Pooler(Listening):
                 return
             self._made += 1
         server = call(self._to)
+        self._servers.append(server)
         server.sendall(startup)
         greeting = b"".join(message for _, message in until_ready(server))
         self._greeting = self._greeting or greeting
@@ -292,8 +294,8 @@ class Pooler(Listening):
 
     def close(self) -> None:
         super().close()
-        while not self._idle.empty():
-            self._idle.get().close()
+        for server in self._servers:
+            reset(server)
 
 
 def until_ready(server: socket.socket) -> Iterator[tuple[bytes, bytes]]:
