@@ -39,17 +39,14 @@ from penstock.model.task import Draft, Gone, HistoryRow, Record, TaskId
 # -- leases --------------------------------------------------------------------------------------------
 
 
-def take(context: Context, op: ops.Take, tube: Tube) -> Call:
+def take(context: Context, op: ops.Take, tube: Tube, slowly: bool = False) -> Call:
     check_take(tube.config, op)
-
-    def read(answer: Answer) -> list[Record] | None:
-        granted = [record(row) for row in answer.rows if row[KIND] == "task"]
-        if not granted and answer.rows:
-            if answer.rows[0][INFO] == "again":
-                raise Again
-            return None
-        return granted
-
+    if not slowly and op.n == 1 and not op.drain and not tube.config.features.lanes and is_plain(context, tube):
+        return Call(
+            f"select * from {context.schema}.take1_{tube.number}(%s, %s, %s, %s::uuid, %s)",
+            (tube.version, context.now, context.relaxed, op.session.uuid, op.ttr),
+            _granted,
+        )
     session = op.session
     return Call(
         f"select * from {context.schema}.take_{tube.number}(%s, {CONTEXT}, %s, %s::uuid, %s, %s, %s, %s, %s, %s, %s)",
@@ -57,8 +54,19 @@ def take(context: Context, op: ops.Take, tube: Tube) -> Call:
             *(tube.version, *times(context), context.relaxed, session.uuid, session.name, session.ttl, session.direct),
             *(op.n, op.ttr, op.lane, op.drain),
         ),
-        read,
+        _granted,
     )
+
+
+def _granted(answer: Answer) -> list[Record] | None:
+    granted = [record(row) for row in answer.rows if row[KIND] == "task"]
+    if not granted and answer.rows:
+        if answer.rows[0][INFO] == "again":
+            raise Again
+        if answer.rows[0][INFO] == "unusual":
+            raise Unusual
+        return None
+    return granted
 
 
 def ack(context: Context, op: ops.Ack, tube: Tube, slowly: bool = False) -> Call:

@@ -58,6 +58,7 @@ def _shared(drafts: tuple[Draft, ...]) -> Draft | None:
 _common = itemgetter(
     *(Draft._fields.index(name) for name in Draft._fields if name not in ("data", "pri", "lane", "on_conflict"))
 )
+_NOTHING = _common(Draft(""))
 
 
 def _one(context: Context, draft: Draft, tube: Tube) -> Call:
@@ -73,13 +74,22 @@ def _one(context: Context, draft: Draft, tube: Tube) -> Call:
             raise Stale
         return [Placed(rules.put(config, draft, at, seq, seq).after, "new")]
 
+    is_bytes = config.payload == "bytes"
+    text, body = (None, draft.data) if is_bytes else (draft.data, None)
+    if _says_little(config, draft):
+        return Call(
+            f"select * from {context.schema}.put0_{tube.number}(%s, %s, %s, %s::json, %s::bytea, %s)",
+            (tube.version, context.now, context.relaxed, text, body, draft.pri),
+            read,
+            raw=True,
+        )
     delay = draft.delay
-    is_bytes, derived = config.payload == "bytes", draft.ttl == "derived"
+    derived = draft.ttl == "derived"
     return Call(
         f"select * from {context.schema}.put1_{tube.number}(%s, %s, %s, %s::json, %s::bytea{', %s' * 10})",
         (
             *(tube.version, context.now, context.relaxed),
-            *(None if is_bytes else draft.data, draft.data if is_bytes else None),
+            *(text, body),
             *(draft.pri, None if derived else draft.ttl, derived, draft.ttr),
             *(None if isinstance(delay, At) else delay, delay.moment if isinstance(delay, At) else None),
             *(draft.lane, draft.max_attempts, draft.keep, draft.repeat),
@@ -87,6 +97,12 @@ def _one(context: Context, draft: Draft, tube: Tube) -> Call:
         read,
         raw=True,
     )
+
+
+def _says_little(config: TubeConfig, draft: Draft) -> bool:
+    """True for a task that has data and perhaps a pri, in a tube without lanes and times."""
+    untimed = config.ttl is None and config.ttr is None and not config.features.lanes and config.id == "auto"
+    return untimed and _common(draft) == _NOTHING
 
 
 def _said(results: list[Any]) -> Call:

@@ -194,25 +194,35 @@ create or replace function @s.ack1_@n(
     p_version bigint, p_now bigint, p_relaxed boolean, p_session uuid, p_id text, p_token bigint, out at bigint
 ) language plpgsql @settings as $$
 declare
+--if lanes
     c @s.tubes;
-    v_now bigint := @s.now_us(p_now);
     v_lane text;
+--end
+    v_now bigint := @s.now_us(p_now);
+    v_session bigint;
+    v_wake boolean;
 begin
-    select * into c from @s.tubes where number = @n;
-    if c.version <> p_version or c.keep <> 0 or c.history
-        or exists (select from @s.sessions where expires_at <= v_now)
-    then
+    select s.number, exists (select from @s.waits w where w.tube = @n and w.ends and w.until > clock_timestamp())
+        into v_session, v_wake
+        from @s.tubes k, @s.sessions s
+        where k.number = @n and k.version = p_version and k.keep = 0 and not k.history and s.uuid = p_session
+            and not exists (select from @s.sessions where expires_at <= v_now);
+    if not found then
         return;
     end if;
     if p_relaxed then
         perform set_config('synchronous_commit', 'off', true);
     end if;
     delete from @s.tasks_@n x
-        where @by_id and x.state = 'taken' and x.token = p_token
-            and x.session = (select number from @s.sessions where uuid = p_session)
+        where @by_id and x.state = 'taken' and x.token = p_token and x.session = v_session
             and (x.deadline is null or x.deadline > v_now)
             and coalesce(x.keep, 0) = 0 and x.repeat is null and x.watched_until is null
+--if lanes
         returning x.lane into v_lane;
+--end
+--unless lanes
+        ;
+--end
     if not found then
         return;
     end if;
@@ -220,10 +230,11 @@ begin
     insert into @s.counts_@n values (1, 'taken', 'gone', 'ack');
 --if lanes
     if v_lane is not null then
+        select * into c from @s.tubes where number = @n;
         perform @s.freed_@n(c, v_lane, v_now, false, 1);
     end if;
 --end
-    if exists (select from @s.waits w where w.tube = @n and w.ends and w.until > clock_timestamp()) then
+    if v_wake then
         perform pg_notify('@channel', '@n');
     end if;
 end $$;

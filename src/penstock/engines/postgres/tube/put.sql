@@ -379,3 +379,36 @@ begin
     end if;
     seq := t.seq;
 end $$;
+--unless lanes
+
+-- The same where there is nothing to say but data and pri, in a tube whose tasks know no time.
+create or replace function @s.put0_@n(
+    p_version bigint, p_now bigint, p_relaxed boolean, p_data json, p_body bytea, p_pri bigint, out at bigint, out seq bigint
+) language plpgsql @settings as $$
+declare
+    v_pri bigint;
+    v_most bigint;
+    v_wake boolean;
+    v_now bigint;
+begin
+    -- The transaction has its id before the task has its number: see tube/marks.sql.
+    select coalesce(p_pri, c.pri), c.max_attempts, pg_current_xact_id() is null or exists (
+            select from @s.waits w where w.tube = @n and w.takes and w.until > clock_timestamp()
+        ) into v_pri, v_most, v_wake
+        from @s.tubes c where c.number = @n and c.version = p_version;
+    if not found then
+        return;
+    end if;
+    if p_relaxed then
+        perform set_config('synchronous_commit', 'off', true);
+    end if;
+    v_now := @s.now_us(p_now);
+    insert into @s.tasks_@n as x (state, data, body, pri, attempt, failures, max_attempts, created_at, ready_at, cancel_asked)
+        values ('ready', p_data, p_body, v_pri, 0, 0, v_most, v_now, v_now, false) returning x.seq into seq;
+    insert into @s.counts_@n values (1, null, 'ready', 'put');
+    if v_wake then
+        perform pg_notify('@channel', '@n');
+    end if;
+    at := v_now;
+end $$;
+--end

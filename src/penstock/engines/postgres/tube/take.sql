@@ -17,7 +17,6 @@ declare
     v_due boolean;
 --unless lanes
     v_token bigint;
-    v_seq bigint;
     v_from_pri bigint;
     v_from_seq bigint;
 --end
@@ -69,18 +68,6 @@ begin
             select k.pri, k.seq from @s.marks_@n k
             union all (select l.pri, l.seq from @s.lows_@n l order by l.pri, l.seq limit 1)
         ) m order by m.pri, m.seq limit 1;
-        if p_n = 1 and not c.history and v_listen is not true then
-            select x.seq into v_seq from @s.tasks_@n x
-                where x.state = 'ready' and (x.pri, x.seq) >= (v_from_pri, v_from_seq)
-                order by x.pri, x.seq limit 1 for update skip locked;
-            if found then
-                v_granted := 1;
-                return query update @s.tasks_@n x set @taking_v where x.seq = v_seq
-                    returning 'task', @n, null::integer, null, v_now, @row;
-                insert into @s.counts_@n values (1, 'ready', 'taken', 'take');
-                return;
-            end if;
-        else
         select last_value into v_token from @s.tokens;
         return query
             with picked as materialized (
@@ -94,7 +81,6 @@ begin
         get diagnostics v_granted = row_count;
         if v_granted > 0 and (c.history or v_listen) then
             return query select * from @s.note_takes_@n(c, v_now, v_session, v_token, v_listen);
-        end if;
         end if;
 --end
 --if lanes
@@ -122,6 +108,40 @@ begin
     end if;
 end $$;
 --unless lanes
+
+-- The ordinary case of one task, as short as it can be. 'unusual': it is another case, and nothing was done.
+create or replace function @s.take1_@n(p_version bigint, p_now bigint, p_relaxed boolean, p_session uuid, p_ttr bigint)
+returns setof @s.answer language plpgsql @settings as $$
+declare
+    v_now bigint := @s.now_us(p_now);
+    v_session bigint;
+    v_from_pri bigint;
+    v_from_seq bigint;
+    v_seq bigint;
+begin
+    select s.number, m.pri, m.seq into v_session, v_from_pri, v_from_seq
+        from @s.tubes c, @s.sessions s, @s.line_@n() m
+        where c.number = @n and c.version = p_version and not c.paused and c.concurrency is null and not c.history
+            and s.uuid = p_session
+            and exists (select from @s.marker)
+            and not exists (select from @s.sessions where expires_at <= v_now)
+            and not exists (select from @s.tasks_@n where due_at <= v_now);
+    if not found or not pg_try_advisory_xact_lock_shared(@s.session_lock(p_session)) then
+        return next @s.error('unusual', @n, null);
+        return;
+    end if;
+    select x.seq into v_seq from @s.tasks_@n x
+        where x.state = 'ready' and (x.pri, x.seq) >= (v_from_pri, v_from_seq)
+        order by x.pri, x.seq limit 1 for update skip locked;
+    if found then
+        if p_relaxed then
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+        return query update @s.tasks_@n x set @taking_v where x.seq = v_seq
+            returning 'task', @n, null::integer, null, v_now, @row;
+        insert into @s.counts_@n values (1, 'ready', 'taken', 'take');
+    end if;
+end $$;
 
 -- What a batch of grants leaves in the history and tells listeners.
 create or replace function @s.note_takes_@n(c @s.tubes, p_now bigint, p_session bigint, p_after bigint, p_listen boolean)
