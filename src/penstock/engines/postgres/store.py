@@ -6,6 +6,7 @@ Calls that take long, keepalives and transactions of the caller's use connection
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from penstock.engines.line import Answer, raised
+from penstock.engines.line import Answer, Taker, raised
 from penstock.engines.postgres import calls, migrations, templates, tubes
 from penstock.engines.postgres.answers import STATE, Tube, record
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
@@ -80,6 +81,9 @@ class PostgresStore(Store):
         self._tubes: dict[str, Tube] = {}
         self._local = threading.local()
         self._polled_at = 0
+        self._asked_at: dict[str, int] = {}
+        self._to_ask: set[str] = set()
+        """Tubes whose next moment was asked for a moment ago and may have changed since."""
         self._connections = Connections(place, self._prepare)
         self._recovery = Recovery(self, self._connections)
         self._unreached = False
@@ -254,7 +258,12 @@ class PostgresStore(Store):
                 return STANDBY_PAUSE
             if self._recovery.grants.due:
                 self._look_for_lost()
+            if self._to_ask:
+                with self._group.alone():
+                    self._learn(set(self._to_ask))
             pause = super().beat()
+            if self._to_ask:
+                pause = min(pause, DUE_PAUSE / SECOND)
         except EngineUnavailable as error:
             if not self._unreached and not self.closed:
                 log.warning("%s; it is tried again", error)
@@ -330,10 +339,46 @@ class PostgresStore(Store):
 
     def enlist(self, waiter: Any, strict: bool = True) -> None:
         super().enlist(waiter, strict)
+        if isinstance(waiter, Taker) and not waiter.done and not self.clock.manual:
+            # What others have delayed, nobody has told us of.
+            with self._group.alone():
+                self._learn({waiter.tube})
         if self.poll_seconds == LONGEST_POLL:
             self.poll_seconds = SHORTEST_POLL
         if self._listener is not None:
             self._listener.attend()
+
+    def _serve(self, tubes: Iterable[str], strict: bool) -> None:
+        names = set(tubes)
+        super()._serve(names, strict)
+        if not self.clock.manual:
+            self._learn({name for name in names if name in self._tubes and self._tubes[name].config.features.lanes})
+
+    def _learn(self, names: set[str]) -> None:
+        """Find out when time lets a task through for those who still wait on these tubes. Called with the lock.
+
+        A lane that its rate has shut opens without anybody's doing, and no answer of a take says when. Puts that come
+        one after the other do not pay for that each: what was asked for a moment ago is left to the keeper.
+        """
+        now = self.clock.now()
+        for name in names:
+            tube = self._tubes.get(name)
+            if tube is None or not self._lines.takers(name) or not self.writable:
+                self._to_ask.discard(name)
+            elif now - self._asked_at.get(name, 0) < DUE_PAUSE:
+                if name not in self._to_ask:
+                    self._to_ask.add(name)
+                    if self._keeper is not None:
+                        self._keeper.poke()
+            else:
+                self._to_ask.discard(name)
+                self._asked_at[name] = now
+                # Where that fails, the tick of the next second finds out.
+                with contextlib.suppress(psycopg.Error):
+                    row = self._connections.main().execute(f"select {self.schema}.next_due_{tube.number}()").fetchone()
+                    if row is not None and row[0] is not None:
+                        # What is due and still there is locked by somebody, as in tick().
+                        self.note(Committed([], set(), [], row[0] if row[0] > now else now + DUE_PAUSE))
 
     def waits(self) -> dict[int, tuple[bool, bool]]:
         """Tubes that somebody waits on here: for tasks, for ends."""
