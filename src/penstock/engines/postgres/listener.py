@@ -55,7 +55,7 @@ class Listener:
 
     def attend(self) -> None:
         """Somebody has begun to wait."""
-        with contextlib.suppress(BlockingIOError):  # it has been rung often enough
+        with contextlib.suppress(OSError):  # it has been rung often enough, or is closed
             self._rope.send(b"x")
 
     def stop(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -440,12 +441,14 @@ class PostgresStore(Store):
     # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self.closed = True
         self._connections.hurry()
+        if self._listener is not None and self._pid == os.getpid():
+            # Not with the lock, which the listener may be about to ask for.
+            self._listener.stop()
         super().close()
 
     def shut(self) -> None:
-        if self._listener is not None:
-            self._listener.stop()
         self._connections.close()
 
     def disown(self) -> None:
