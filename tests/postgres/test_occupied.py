@@ -42,3 +42,58 @@ def test_other_calls_of_the_process_go_on(place, verb):
             connection.rollback()
         waiting.join(30)
         assert isinstance(outcome[0], penstock.Task)
+
+
+def test_a_caller_that_waits_for_its_own_transaction_is_told(place):
+    with penstock.connect(f"{place}&patience=1") as q, psycopg.connect(place.split("?")[0]) as connection:
+        tube = q.create_tube("jobs")
+        tube.put("inside", key="k", transaction=connection)
+        with pytest.raises(penstock.EngineUnavailable, match="an open transaction holds") as refusal:
+            tube.put("outside", key="k")
+        assert refusal.value.outcome == "not_done"
+        connection.commit()
+        assert [task.data for task in tube.tasks()] == ["inside"]
+
+
+def test_a_transaction_that_waits_for_another_is_told(place):
+    with penstock.connect(f"{place}&patience=1") as q, psycopg.connect(place.split("?")[0]) as connection:
+        tube = q.create_tube("jobs")
+        tube.put("other", key="k", transaction=connection)
+        with pytest.raises(penstock.EngineUnavailable, match="an open transaction holds"), q.transaction() as tx:
+            tube.put("mine", key="k", transaction=tx)
+        connection.rollback()
+        with q.transaction() as tx:
+            tube.put("again", key="k", transaction=tx)
+        assert [task.data for task in tube.tasks()] == ["again"]
+
+
+def test_a_queue_is_closed_while_a_call_waits_for_a_transaction(place):
+    q = penstock.connect(f"{place}&patience=1")
+    tube = q.create_tube("jobs")
+    outcome: list[Exception] = []
+
+    def call() -> None:
+        try:
+            tube.put("outside", key="k")
+        except penstock.PenstockError as error:
+            outcome.append(error)
+
+    with psycopg.connect(place.split("?")[0]) as connection:
+        tube.put("inside", key="k", transaction=connection)
+        waiting = threading.Thread(target=call)
+        waiting.start()
+        with psycopg.connect(place.split("?")[0], autocommit=True) as looking:
+            blocked = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and pid <> pg_backend_pid()"
+            until(lambda: looking.execute(blocked).fetchone(), "nobody waits for the transaction")
+        q.close()
+        waiting.join(30)
+        assert not waiting.is_alive(), "the call waits for ever"
+        assert isinstance(outcome[0], penstock.EngineUnavailable)
+        connection.rollback()
+
+
+def test_the_patience_of_the_url_holds_in_transactions(place):
+    with penstock.connect(f"{place}&patience=7") as q:
+        q.create_tube("jobs", lane_concurrency=1).alter(lane_order="strict")
+        with q.transaction() as tx:
+            assert tx.connection.execute("show lock_timeout").fetchone() == ("7s",)

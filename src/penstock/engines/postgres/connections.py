@@ -114,10 +114,18 @@ class Connections:
         if self._main is not None and (_is_lost(self._main) or not _is_sound(self._main)):
             self.drop_main()
         if self._main is None:
-            self._main = self.patiently(self._place.patience)
-            if self._place.prepare:  # behind a pooler a setting would be somebody else's too
-                self._main.execute(f"set lock_timeout = {LOCK_PATIENCE}")
+            self._main = self._limited(self.patiently(self._place.patience), LOCK_PATIENCE)
         return self._main
+
+    def _limited(self, connection: Connection, patience: int) -> Connection:
+        """A new connection that waits for transactions of others for so many milliseconds."""
+        if self._place.prepare:  # behind a pooler a setting would be somebody else's too
+            try:
+                connection.execute(f"set lock_timeout = {patience}")
+            except BaseException as error:
+                self.drop(connection)
+                raise refused(error) if isinstance(error, psycopg.Error) else error from None
+        return connection
 
     @property
     def is_crowded(self) -> bool:
@@ -179,7 +187,8 @@ class Connections:
                 f"all {self._place.pool} connections for transactions are in use; pool= in the URL allows for more"
             )
         try:
-            return self._rested() or self.patiently(patience)
+            # Whoever holds what a call waits for may be the very caller, in a transaction that goes on after it.
+            return self._rested() or self._limited(self.patiently(patience), max(1, int(self._place.patience * 1000)))
         except BaseException:
             self._room.release()
             raise
@@ -301,6 +310,11 @@ def refused(error: psycopg.Error) -> PenstockError:
         return NotWritable(f"the server can only be read: {text}")
     if isinstance(error, psycopg.errors.FeatureNotSupported):
         return NotWritable(f"a temporary tube is not there on a standby: {text}")
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return EngineUnavailable(
+            f"an open transaction holds what this call is about, and the patience is over ({text}); "
+            "end that transaction, or pass it as transaction= if it is your own"
+        )
     if isinstance(error, MISSING):
         return SchemaMismatch(f"the schema is not the one that this version of Penstock made: {text}")
     return EngineUnavailable(f"PostgreSQL could not do it: {text}")

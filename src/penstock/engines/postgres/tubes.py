@@ -169,13 +169,15 @@ def _alone(connection: Connection, tube: str, what: str) -> Iterator[None]:
 
     Everybody else queues behind whoever waits for that, so it is not for long; but autovacuum gives way after a second.
     """
+    before = connection.execute("select current_setting('lock_timeout')").fetchone()
+    assert before is not None
     connection.execute("set local lock_timeout = '1500ms'")
     try:
         with connection.transaction():
             yield
     except psycopg.errors.LockNotAvailable:
         raise TubeBusy(f"tube {tube!r} cannot be {what}: an open transaction uses it; try again later") from None
-    connection.execute("set local lock_timeout to default")
+    connection.execute("select set_config('lock_timeout', %s, true)", [before[0]])
 
 
 def drop(connection: Connection, context: Context, op: ops.DropTube, waiting: int) -> tuple[None, list[Any]]:
