@@ -49,7 +49,11 @@ class Unusual(Exception):
 
 
 class Again(Exception):
-    """A take has looked at as much as one call may and found nothing yet."""
+    """A take has looked at as much as one call may; there may be more than what it was granted."""
+
+    def __init__(self, granted: list[Record]) -> None:
+        super().__init__()
+        self.granted = granted
 
 
 class Answer(NamedTuple):

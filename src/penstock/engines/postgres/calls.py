@@ -60,13 +60,12 @@ def take(context: Context, op: ops.Take, tube: Tube, slowly: bool = False) -> Ca
 
 def _granted(answer: Answer) -> list[Record] | None:
     granted = [record(row) for row in answer.rows if row[KIND] == "task"]
-    if not granted and answer.rows:
-        if answer.rows[0][INFO] == "again":
-            raise Again
-        if answer.rows[0][INFO] == "unusual":
-            raise Unusual
-        return None
-    return granted
+    said = answer.rows[-1][INFO] if answer.rows and answer.rows[-1][KIND] == "error" else None
+    if said == "again":
+        raise Again(granted)
+    if said == "unusual":
+        raise Unusual
+    return None if said is not None else granted
 
 
 def ack(context: Context, op: ops.Ack, tube: Tube, slowly: bool = False) -> Call:

@@ -77,6 +77,8 @@ def render(source: str, schema: str, **names: str) -> str:
         "settings": SETTINGS,
         "definer": DEFINER,
         "channel": channel(schema),
+        "locks": "300",
+        "many": "50",
         "states": _listed(State),
         "reasons": _listed((*BURIED_REASONS, *DONE_REASONS)),
         **names,

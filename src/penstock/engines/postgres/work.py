@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -71,10 +72,18 @@ class Work:
         if type(op) in STORE_CALLS:
             if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
                 self.touched |= self._store.awaited()  # what sessions held is anybody's now
-            return self._call(STORE_CALLS[type(op)](self.context, op))
+            return self._tick(op) if type(op) is ops.Tick else self._call(STORE_CALLS[type(op)](self.context, op))
         if isinstance(op, ops.Load):
             return self._load(op)
         return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
+
+    def _tick(self, op: ops.Tick) -> int | None:
+        """All that is due, a portion a call: very much at once would hold too many rows for too long."""
+        before: int | None = None
+        then: int | None = self._call(calls.tick(self.context, op))
+        while then is not None and then != before and then <= self._store.clock.now():
+            before, then = then, self._call(calls.tick(self.context, op))
+        return then
 
     def _load(self, op: ops.Load) -> list[PenstockError]:
         tube = self._store.known(op.tube, self._connection, fresh=True)
@@ -91,6 +100,7 @@ class Work:
 
     def _on_tube(self, op: Any, build: Any) -> Any:
         name = op.tube
+        granted: list[Record] = []
         for attempt in range(AGAIN):
             tube = self._store.known(name, self._connection)
             try:
@@ -101,13 +111,17 @@ class Work:
                     raise TubeNotFound(f"tube {name!r} is altered all the time") from None
             except Unusual:
                 build = partial(build, slowly=True)
-            except Again:
-                pass
+            except Again as more:
+                granted += more.granted
+                op = replace(op, n=op.n - len(more.granted))
             else:
                 self.touched.add(name)
+                if granted:
+                    answer = [*granted, *(answer or ())]
                 self._note(answer)
                 return answer
-        return []
+        self.touched.add(name)
+        return granted
 
     def _built(self, build: Any, op: Any, tube: Tube) -> Call:
         if tube.config.adopted is not None:

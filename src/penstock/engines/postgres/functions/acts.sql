@@ -197,7 +197,7 @@ begin
         perform set_config('synchronous_commit', 'off', true);
     end if;
     return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
-    return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', p_tube) using c, v_now, v_listen;
+    return query execute format('select * from @s.settle_%s($1, $2, 5000, $3)', p_tube) using c, v_now, v_listen;
     v_where := case p_verb
         when 'kick' then 'state = ''buried'' order by pri, seq limit $1 for update skip locked'
         when 'release_all' then 'state = ''taken'' order by seq limit $1 for update skip locked'
@@ -220,7 +220,7 @@ begin
             end if;
             v_steps := @s.rule_add_retries(t, v_now, p_n);
         end if;
-        execute format('select @s.save_%s($1, $2, $3, false)', p_tube) using c, t, v_steps;
+        execute format('select @s.save_%s($1, $2, $3, $4)', p_tube) using c, t, v_steps, v_number > @locks;
         v_number := v_number + 1;
         if v_listen then
             return query select * from @s.announced(p_tube, v_steps);

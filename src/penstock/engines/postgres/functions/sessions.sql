@@ -43,7 +43,7 @@ begin
             h.expires_at := v_took_at + h.ttl;
         end if;
         for c in select * from @s.tubes order by number loop
-            return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', c.number)
+            return query execute format('select * from @s.settle_%s($1, $2, 5000, $3)', c.number)
                 using c, h.expires_at - 1, c.number = any (p_listen);
         end loop;
         return query select * from @s.give_back(h.number, h.expires_at, false, p_listen) where kind = 'step';
@@ -92,8 +92,13 @@ declare
     t @s.task;
     v_steps @s.step[];
     v_number bigint := 0;
+    v_freed bigint;
 begin
     for c in select * from @s.tubes order by number loop
+        if not c.history and c.config ->> 'adopted' is null and not coalesce(c.number = any (p_listen), false) then
+            execute format('select @s.free_many_%s($1, $2, $3)', c.number) into v_freed using p_session, p_at, p_closed;
+            v_number := v_number + v_freed;
+        end if;
         for t in execute format(
             'select * from @s.tasks_%s where session = $1 and state = ''taken'' order by seq for update skip locked', c.number
         ) using p_session loop
@@ -107,7 +112,7 @@ begin
             end if;
             v_steps := case when p_closed then @s.rule_release(c, t, p_at) else @s.rule_lose(c, t, p_at, 'release') end;
             perform @s.unattended(c, true);
-            execute format('select @s.save_%s($1, $2, $3, false)', c.number) using c, t, v_steps;
+            execute format('select @s.save_%s($1, $2, $3, $4)', c.number) using c, t, v_steps, v_number > @locks;
             perform @s.unattended(c, false);
             v_number := v_number + 1;
             if c.number = any (p_listen) then
@@ -131,7 +136,7 @@ begin
             expires_at = excluded.expires_at, attached = 1;
 end $$;
 
--- Join the session of a uuid and leave one's own; info is name, direct and ttl of the joined one.
+-- Join the session of a uuid and leave one's own. Of the joined one, info: direct or remote, and the name; at: the ttl.
 create or replace function @s.identify(p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid, p_leave uuid)
 returns setof @s.answer language plpgsql as $$
 declare
@@ -204,7 +209,7 @@ begin
         ) using v_held, p_after, p_known loop
             v_steps := @s.rule_release(c, t, v_now, p_refund => true);
             perform @s.unattended(c, true);
-            execute format('select @s.save_%s($1, $2, $3, false)', c.number) using c, t, v_steps;
+            execute format('select @s.save_%s($1, $2, $3, $4)', c.number) using c, t, v_steps, v_number > @locks;
             perform @s.unattended(c, false);
             v_number := v_number + 1;
             if c.number = any (p_listen) then

@@ -58,7 +58,7 @@ begin
     return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     select min(expires_at) into v_next from @s.sessions where ttl < @s.forever();
     for c in select * from @s.tubes order by number loop
-        return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', c.number)
+        return query execute format('select * from @s.settle_%s($1, $2, 5000, $3)', c.number)
             using c, v_now, c.number = any (p_listen);
         execute format('select @s.next_due_%1$s(), @s.fold_%1$s()', c.number) into v_due;
         if c.features[6] then
@@ -82,12 +82,12 @@ begin
     end if;
     return query select * from @s.settle_sessions(p_now, p_kept, p_listen);
     for c in select * from @s.tubes where p_tube is null or number = p_tube order by number loop
-        return query execute format('select * from @s.settle_%s($1, $2, 100000, $3)', c.number)
+        return query execute format('select * from @s.settle_%s($1, $2, 5000, $3)', c.number)
             using c, p_now, c.number = any (p_listen);
     end loop;
 end $$;
 
--- Counters of a tube, or of all: rows of kind 'count' with the name in info and the number in at.
+-- Counters of a tube, or of all: rows of kind 'error' with the name in info and the number in at.
 create or replace function @s.read_statistics(p_now bigint, p_kept uuid[], p_listen integer[], p_tube integer)
 returns setof @s.answer language plpgsql @settings as $$
 declare

@@ -4,6 +4,9 @@ create or replace function @s.ack_@n(
     p_ids text[], p_tokens bigint[], p_results text[], p_keeps bigint[]
 ) returns setof @s.answer language plpgsql @settings as $$
 declare
+--if lanes
+    v_locks integer := 0;
+--end
     c @s.tubes;
     v_now bigint := @s.now_us(p_now);
     v_listen boolean := coalesce(@n = any (p_listen), false);
@@ -99,7 +102,8 @@ begin
     loop
 --if lanes
         if r.lane is not null then
-            perform @s.freed_@n(c, r.lane, v_now, p_joined, r.freed);
+            v_locks := v_locks + 1;
+            perform @s.freed_@n(c, r.lane, v_now, p_joined or v_locks > @locks, r.freed);
             continue;
         end if;
 --end

@@ -23,7 +23,7 @@ end $$;
 -- After they came: what a put does beside storing.
 create or replace function @s.load_end_@n(
     p_n bigint, p_state text, p_now bigint, p_first bigint, p_lanes text[], p_pris bigint[]
-) returns void language plpgsql as $$
+) returns void language plpgsql @settings as $$
 declare
     c @s.tubes;
 begin
@@ -31,8 +31,12 @@ begin
     insert into @s.counts_@n values (p_n, null, p_state, 'put');
 --if lanes
     if p_state = 'ready' then
-        -- A ticket may stand before the lane's first task, never behind it.
-        perform @s.put_ticket_@n(c, l.lane, l.pri, p_first, p_now) from unnest(p_lanes, p_pris) l (lane, pri);
+        perform @s.put_ticket_@n(c, l.lane, l.pri, (
+                select t.seq from @s.tasks_@n t
+                where t.lane = l.lane and t.pri = l.pri and t.state = 'ready' and t.seq >= p_first
+                order by t.pri, t.seq limit 1
+            ), p_now)
+            from unnest(p_lanes, p_pris) l (lane, pri);
     end if;
 --end
     perform @s.wake(@n, p_state = 'ready', false);

@@ -55,6 +55,13 @@ begin
             select coalesce(sum(case when target in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
                 - coalesce(sum(case when source in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0) >= c.capacity
                 into v_full from @s.counts_@n;
+            -- In a caller's transaction what is over stays where it is, but takes no room.
+            if v_full and p_joined then
+                select coalesce(sum(case when target in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
+                    - coalesce(sum(case when source in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
+                    - (select count(*) from @s.tasks_@n o where o.due_at <= p_now and o.due_rank = 1) >= c.capacity
+                    into v_full from @s.counts_@n;
+            end if;
             if v_full then
                 return next @s.error('TubeFull', @n, c.capacity::text, p_item);
                 return;

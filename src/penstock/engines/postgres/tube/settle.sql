@@ -24,8 +24,8 @@ begin
 --if ranked
     perform @s.label_@n(c, p_until);
 --end
---unless lanes
-    if not c.history and not p_listen and c.config ->> 'adopted' is null then
+--unless adopted
+    if not c.history and not p_listen then
         perform @s.settle_many_@n(p_until, p_most);
     end if;
 --end
@@ -49,6 +49,7 @@ begin
             v_seq := -1;
             -- Who has the lane may have read it too early, so the ticket stays for the next one. It is neither
             -- locked nor deleted without the lane's lock: two who settle would wait for each other.
+            exit when i > @locks;
             if @s.lane_lock_@n(v_lane) then
                 perform @s.refresh_@n(c, v_lane, v_lane_at, false, v_none, v_none, true);
                 perform @s.wake(@n, true, false);
@@ -75,17 +76,17 @@ begin
     end loop;
 end $$;
 
---unless lanes
--- Delays that are over, when they are many: all at once. Without lanes and with nobody to be told their order is no
--- matter.
+--unless adopted
+-- Delays that are over, when they are many: all at once, since there is nobody to be told of each.
 create or replace function @s.settle_many_@n(p_until bigint, p_most integer) returns void language plpgsql as $$
 declare
     v_n bigint;
+    v_lanes text[];
 begin
     select count(*) into v_n from (
-        select from @s.tasks_@n where due_at <= p_until and due_rank = 2 limit 50
+        select from @s.tasks_@n where due_at <= p_until and due_rank = 2 limit @many
     ) first_ones;
-    if v_n < 50 then
+    if v_n < @many then
         return;
     end if;
     with due as materialized (
@@ -94,13 +95,59 @@ begin
         order by due_at, due_rank, seq limit p_most for update skip locked
     ), moved as (
         update @s.tasks_@n x set state = 'ready', due_at = x.expires_at, due_rank = case when x.expires_at is not null then 1 end
-        from due where x.seq = due.seq returning 1
+        from due where x.seq = due.seq returning x.lane, x.seq
     )
-    select count(*) into v_n from moved;
+    select count(*), array_agg(lane order by seq) filter (where lane is not null) into v_n, v_lanes from moved;
     insert into @s.counts_@n values (v_n, 'delayed', 'ready', 'delay');
+--if lanes
+    perform @s.tell_lanes_@n(v_lanes);
+--end
     perform @s.wake(@n, true, false);
 end $$;
 
+-- What a session holds, when that is much: given back all at once. What else is to be decided is left. Answers how many.
+create or replace function @s.free_many_@n(p_session bigint, p_at bigint, p_closed boolean) returns bigint
+language plpgsql @settings as $$
+declare
+    v_n bigint;
+    v_lanes text[];
+begin
+    select count(*) into v_n from (
+        select from @s.tasks_@n where session = p_session and state = 'taken' limit @many
+    ) first_ones;
+    if v_n < @many then
+        return 0;
+    end if;
+    with held as materialized (
+        select seq from @s.tasks_@n
+        where session = p_session and state = 'taken' and not cancel_asked
+            and (p_closed or max_attempts is null or attempt < max_attempts)
+            and (expires_at is null or expires_at > p_at) and (due_at is null or due_at > p_at)
+        order by seq for update skip locked
+    ), freed as (
+        update @s.tasks_@n x set state = 'ready', session = null, token = null, taken_at = null, deadline = null,
+            ready_at = p_at, due_at = x.expires_at, due_rank = case when x.expires_at is not null then 1 end
+        from held where x.seq = held.seq returning x.lane, x.seq
+    )
+    select count(*), array_agg(lane order by seq) filter (where lane is not null) into v_n, v_lanes from freed;
+    insert into @s.counts_@n values (v_n, 'taken', 'ready', 'release');
+--if lanes
+    perform @s.tell_lanes_@n(v_lanes);
+--end
+    perform @s.wake(@n, true, true);
+    return v_n;
+end $$;
+
+--if lanes
+-- Tickets for lanes that are not judged now: a transaction cannot hold a lock for each of very many.
+create or replace function @s.tell_lanes_@n(p_lanes text[]) returns void language sql volatile as $$
+    insert into @s.tickets_@n (pri, place, lane)
+        select -9223372036854775808, nextval('@s.places_@n'), lane from (
+            select lane from unnest(p_lanes) with ordinality l (lane, i) group by lane order by min(i)
+        ) named
+$$;
+
+--end
 --end
 -- The next moment at which time changes something here.
 create or replace function @s.next_due_@n() returns bigint language sql volatile as $$

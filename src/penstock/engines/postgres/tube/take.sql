@@ -46,7 +46,13 @@ begin
         return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
     end if;
     if v_over or v_due then
-        return query select * from @s.settle_@n(c, v_now, 10000, v_listen);
+        -- A portion of it, if it is very much.
+        v_again := (select count(*) from (select from @s.tasks_@n where due_at <= v_now limit 5001) due) > 5000
+--if lanes
+            or (select count(*) from (select from @s.tickets_@n where at <= v_now limit @locks + 1) due) > @locks
+--end
+        ;
+        return query select * from @s.settle_@n(c, v_now, 5000, v_listen);
     end if;
     if c.concurrency is not null then
         p_n := least(p_n, c.concurrency - (select count(*) from @s.tasks_@n where state = 'taken'));
@@ -99,9 +105,10 @@ begin
     end if;
     if v_granted > 0 then
         insert into @s.counts_@n values (v_granted, 'ready', 'taken', 'take');
-    elsif v_again then
+    end if;
+    if v_again and v_granted < p_n then
         return next @s.error('again', @n, null);
-    elsif p_drain and not exists (
+    elsif v_granted = 0 and p_drain and not exists (
         select from @s.totals_@n() where state in ('ready', 'delayed', 'taken') and n > 0
     ) then
         return next @s.error('drained', @n, null);
@@ -187,7 +194,7 @@ begin
         end loop;
         return;
     end if;
-    for i in 1 .. 128 + p_n loop
+    for i in 1 .. 128 + least(p_n, 1000) loop
         if v_own.seq is null and v_own_place is not null then
             select * into v_own from @s.tasks_@n
                 where lane is null and state = 'ready' and (pri, place) > (v_own_pri, v_own_place)
@@ -230,9 +237,7 @@ begin
             end if;
         end if;
     end loop;
-    if v_granted = 0 then
-        return next null;
-    end if;
+    return next null;
 end $$;
 
 -- Grant the first task of a lane whose lock is held. p_pri and p_place: the ticket that led here; a lane that
