@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from penstock import calls, finishing
@@ -14,7 +15,7 @@ from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import EngineUnavailable
+from penstock.model.errors import EngineUnavailable, PenstockError
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
@@ -29,7 +30,7 @@ async def aconnect(
     session_ttl: Seconds | None = None,
     clock: Clock | None = None,
 ) -> AsyncQueue:
-    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name."""
+    """Open a queue by its URL: a file name, sqlite:///path, postgresql://user@host/database, memory: or memory:name."""
     session = new_session(None if session_ttl is None else check_ttl(session_ttl))
     engine = await open_async_engine(url, clock, durability)
     queue = AsyncQueue(engine, session)
@@ -60,8 +61,15 @@ class AsyncQueue:
     async def __aenter__(self) -> AsyncQueue:
         return self
 
-    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.close()
+        except PenstockError as failure:
+            if error is None:
+                raise
+            error.add_note(f"penstock: the queue could not be closed: {failure}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._engine.name}>"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from penstock import calls, finishing
@@ -15,7 +16,7 @@ from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import EngineUnavailable
+from penstock.model.errors import EngineUnavailable, PenstockError
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
@@ -30,7 +31,7 @@ def connect(
     session_ttl: Seconds | None = None,
     clock: Clock | None = None,
 ) -> Queue:
-    """Open a queue by its URL: a file name, sqlite:///path, memory: or memory:name.
+    """Open a queue by its URL: a file name, sqlite:///path, postgresql://user@host/database, memory: or memory:name.
 
     >>> import penstock
     >>> with penstock.connect("memory:") as q:
@@ -73,8 +74,15 @@ class Queue:
     def __enter__(self) -> Queue:
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except PenstockError as failure:
+            if error is None:
+                raise
+            error.add_note(f"penstock: the queue could not be closed: {failure}")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._engine.name}>"
