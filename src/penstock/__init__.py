@@ -1,4 +1,4 @@
-"""Penstock: a persistent task queue in a file beside your program, or in memory."""
+"""Penstock: a persistent task queue in a file beside your program, in PostgreSQL, or in memory."""
 
 from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
 from penstock.blocking import Lane, Queue, Task, Tube, connect
