@@ -35,6 +35,8 @@ DEFAULTS: dict[str, Any] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
+# What we send and read is UTF8, whatever the environment, the role or the database would have a client use.
+FORCED = {"client_encoding": "UTF8"}
 FINAL = ("does not exist", "could not translate host", "invalid connection option", "no password supplied")
 DENIED = ("authentication failed", "permission denied", "not permitted to log in", "pg_hba.conf")
 MISSING = (
@@ -245,9 +247,10 @@ class Connections:
 
 
 def full_conninfo(place: Place) -> str:
-    """What the driver is told: the URL's, and ours where that is silent."""
+    """What the driver is told: the URL's, and ours where that is silent or would not do."""
     given = conninfo_to_dict(place.conninfo)
-    return make_conninfo(place.conninfo, **{name: value for name, value in DEFAULTS.items() if name not in given})
+    silent = {name: value for name, value in DEFAULTS.items() if name not in given}
+    return make_conninfo(place.conninfo, **silent, **FORCED)
 
 
 def _is_sound(connection: Connection) -> bool:

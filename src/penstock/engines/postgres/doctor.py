@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import psycopg
 
 from penstock.engines.postgres import migrations, templates
+from penstock.engines.postgres.connections import full_conninfo
 from penstock.engines.postgres.place import Place
 from penstock.model.errors import EngineUnavailable, PenstockError
 from penstock.model.tube import TubeConfig
@@ -65,7 +66,8 @@ def examine(url: str, limits: Limits | None = None) -> list[Finding]:
     place = Place.parse(url)
     limits = limits or Limits()
     try:
-        with psycopg.connect(place.conninfo, autocommit=True, options=f"-c statement_timeout={PATIENCE}") as connection:
+        conninfo = full_conninfo(place)
+        with psycopg.connect(conninfo, autocommit=True, options=f"-c statement_timeout={PATIENCE}") as connection:
             found = list(_all(connection, place.schema, limits))
     except psycopg.OperationalError as error:
         raise EngineUnavailable(f"PostgreSQL cannot be reached: {str(error).strip().splitlines()[0]}") from None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import psycopg
 
 from penstock.engines.postgres import migrations
+from penstock.engines.postgres.connections import full_conninfo
 from penstock.engines.postgres.place import Place
 from penstock.model.errors import EngineUnavailable, PenstockError
 
@@ -20,7 +21,8 @@ def run(url: str, only_script: bool = False) -> str:
     """Bring the schema of a URL up to date, or answer the script that does."""
     place = Place.parse(url)
     try:
-        with psycopg.connect(place.conninfo, autocommit=True) as connection:
+        with psycopg.connect(full_conninfo(place), autocommit=True) as connection:
+            connection.execute("set standard_conforming_strings = on")
             if only_script:
                 return migrations.script(place.schema, migrations.tubes_of(connection, place.schema))
             before = migrations.migrate(connection, place.schema)

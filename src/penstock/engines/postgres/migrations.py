@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from penstock.engines.postgres import templates
-from penstock.model.errors import AccessDenied, SchemaMismatch
+from penstock.model.errors import AccessDenied, SchemaMismatch, UsageError
 from penstock.model.tube import TubeConfig
 
 Connection = psycopg.Connection[Any]
@@ -141,7 +141,9 @@ def script(schema: str, tubes: Tubes = ()) -> str:
     `tubes`: those that are there, so that their functions follow; `tubes_of` finds them.
     """
     lock = f"select pg_advisory_xact_lock({templates.lock(schema)});"
-    return "\n".join(["begin;", lock, *_parts(schema, tubes), "commit;", ""])
+    return "\n".join(
+        ["begin;", "set local standard_conforming_strings = on;", lock, *_parts(schema, tubes), "commit;", ""]
+    )
 
 
 def _parts(schema: str, tubes: Tubes) -> Iterator[str]:
@@ -223,6 +225,7 @@ def _numbers(text: str) -> list[int]:
 
 def migrate(connection: Connection, schema: str) -> int:
     """Bring the schema up to date; safe from several processes at once. Answers the version it had."""
+    _check_encoding(connection)
     with _allowed(connection, schema):
         found = _found(connection, schema)
         if _is_current(found, schema):
@@ -235,6 +238,17 @@ def migrate(connection: Connection, schema: str) -> int:
                 for part in _parts(schema, tubes_of(connection, schema)):
                     connection.execute(part, prepare=False)
     return found.version
+
+
+def _check_encoding(connection: Connection) -> None:
+    """Tasks are any text: where a database has no room for some of it, a put would fail by what it holds."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding != "UTF8":
+        name = connection.info.dbname
+        raise UsageError(
+            f"the database {name!r} has the encoding {encoding}, and Penstock needs UTF8; "
+            "make another one: create database queue encoding 'UTF8' template template0"
+        )
 
 
 def render_tube(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:

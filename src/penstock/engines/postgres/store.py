@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from penstock.engines.line import Answer, Taker, raised
 from penstock.engines.postgres import calls, migrations, templates, tubes
@@ -37,10 +38,13 @@ Connection = psycopg.Connection[Any]
 log = logging.getLogger("penstock")
 SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
 """Seconds between two looks for changes of others; the last one is for processes that are told of them."""
+# Statements are written for standard strings, in functions too.
 # `strict` must not depend on a server that does not sync unless asked; the stricter levels are the server's choice.
 # Lanes are judged by what a statement sees that began after the lock: a snapshot of the whole transaction will not do.
 BEGINNING = """
-    select pg_is_in_recovery(),
+    select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
+        case when current_setting('standard_conforming_strings') = 'off'
+            then set_config('standard_conforming_strings', 'on', false) end,
         case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', false) end,
         case when current_setting('default_transaction_isolation') <> 'read committed'
             then set_config('default_transaction_isolation', 'read committed', false) end
@@ -88,6 +92,9 @@ class PostgresStore(Store):
         self._connections = Connections(place, self._prepare)
         self._recovery = Recovery(self, self._connections)
         self._unreached = False
+        self._recovers = False
+        self._only_read = ""
+        """Why nothing can be written, while that is so."""
         self._listener: Listener | None = None
         try:
             self._connections.main()
@@ -100,11 +107,12 @@ class PostgresStore(Store):
 
     def _prepare(self, connection: Connection) -> None:
         """Every new connection: is the schema there and up to date, has a run begun?"""
-        recovering = connection.execute(BEGINNING).fetchone()
-        if recovering and recovering[0]:
-            self.writable = False
+        if not self._can_write(connection):
             migrations.check(migrations.version(connection, self.place.schema), self.place.schema)
-            return
+            if self._recovers:
+                return
+            # What is due is done before anything is read, except on a standby.
+            raise NotWritable(self._only_read)
         migrations.migrate(connection, self.place.schema)
         now = self.clock.now() if self.clock.manual else None
         connection.execute(f"select {self.schema}.begin_run(%s)", [now])
@@ -112,11 +120,28 @@ class PostgresStore(Store):
             self._recovery.count_from_now(connection)
         self.writable = True
 
+    def _can_write(self, connection: Connection) -> bool:
+        row = connection.execute(BEGINNING).fetchone()
+        assert row is not None
+        self._recovers, only_read = row[:2]
+        if self._recovers:
+            self._only_read = f"{self.name} is a standby: it can only be read until it is promoted"
+        elif only_read:
+            self._only_read = (
+                f"{self.name} cannot be written to: default_transaction_read_only is on, for the role "
+                f"{connection.info.user!r}, the database or the server; set it off there and connect again"
+            )
+        else:
+            self._only_read = ""
+            return True
+        self.writable = False
+        return False
+
     def _check_writable(self, connection: Connection) -> None:
         if not self.writable:
             self._prepare(connection)
             if not self.writable:
-                raise NotWritable(f"{self.name} is a standby: it can only be read until it is promoted")
+                raise NotWritable(self._only_read)
 
     def settle_place(self, connection: Connection, requests: Sequence[ops.Op[Any]]) -> None:
         """Before a call, where something is not as usual: a standby may have been promoted, a reply may be lost."""
@@ -247,7 +272,9 @@ class PostgresStore(Store):
             return error
         except psycopg.errors.ReadOnlySqlTransaction:
             self.writable = False
-            return NotWritable(f"{self.name} is a standby: it can only be read until it is promoted")
+            if work._connection.info.transaction_status == TransactionStatus.IDLE:
+                self._can_write(work._connection)
+            return NotWritable(self._only_read or f"{self.name} cannot be written to")
 
     # -- the keeper's round ------------------------------------------------------------------------
 
@@ -270,6 +297,9 @@ class PostgresStore(Store):
                 log.warning("%s; it is tried again", error)
             self._unreached = True
             return UNREACHED_PAUSE
+        except NotWritable:
+            self.writable = False
+            return STANDBY_PAUSE
         if self._unreached:
             log.warning("%s is there again", self.name)
             self._unreached = False
