@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -293,7 +294,8 @@ def test_a_server_that_cannot_be_reached_has_done_nothing(line):
         jobs = q.tube("plain")
         line.proxy.shut()
         line.proxy.break_all()
-        for call in (lambda: jobs.put("x"), jobs.take, jobs.statistics, line.connect, q.transaction().__enter__):
+        another = functools.partial(line.connect, patience="0.1")
+        for call in (lambda: jobs.put("x"), jobs.take, jobs.statistics, another, q.transaction().__enter__):
             with pytest.raises(EngineUnavailable, match="cannot be reached") as caught:
                 call()
             assert caught.value.outcome == "not_done"

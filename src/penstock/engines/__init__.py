@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from penstock.engines.line import Answer, Waiter
 from penstock.engines.store import Callback, Store, Transactor
@@ -185,26 +184,52 @@ def _find_store(url: str, clock: Clock | None) -> Store:
             raise UsageError(f"{name} was in the middle of something when this process forked; fork before or after")
         if clock is not None and clock is not store.clock:
             raise UsageError(f"{name} is open in this process with another clock; use that one or close it first")
+        _check_same(store, url)
         return store
     store = _new_store(url, name, clock or SystemClock())
     _stores[name] = store
     return store
 
 
+def _check_same(store: Store, url: str) -> None:
+    """Refuse parameters that would have no effect, because the store is open with others."""
+    engine, url = _split(url)
+    if engine == "postgresql":
+        place: Any = getattr(store, "place")  # noqa: B009
+        others = _postgres_place(url).unlike(place)
+        if others:
+            raise UsageError(
+                f"{store.name} is open in this process with {', '.join(others)}; use the same URL or close it first"
+            )
+
+
 def store_name(url: str) -> str:
     """What tells two stores apart."""
-    if url.startswith(MEMORY):
+    engine, url = _split(url)
+    if engine == "memory":
         name = _memory_name(url)
         return MEMORY + name if name else _anonymous_name()
-    if _is_postgres(url):
+    if engine == "postgresql":
         return str(_postgres_place(url).name)
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)
 
 
-def _is_postgres(url: str) -> bool:
-    return url.startswith(("postgresql://", "postgres://"))
+def _split(url: str) -> tuple[str, str]:
+    """The engine that a URL names, and the URL with its scheme in small letters; what has no scheme is a file."""
+    scheme, colon, rest = url.partition(":")
+    known = scheme.lower()
+    if colon and known in ("memory", "sqlite"):
+        return known, f"{known}:{rest}"
+    if colon and known.partition("+")[0] in ("postgresql", "postgres"):
+        return "postgresql", f"{known}:{rest}"
+    if "://" in url:
+        raise UsageError(
+            f"no engine for {url.partition('://')[0]}:// URLs; there are a file name, sqlite:///path, "
+            "postgresql://user@host/database and memory:"
+        )
+    return "sqlite", url
 
 
 def _postgres_place(url: str) -> Any:
@@ -227,19 +252,15 @@ def _anonymous_name() -> str:
 
 
 def _new_store(url: str, name: str, clock: Clock) -> Store:
-    if url.startswith(MEMORY):
+    engine, url = _split(url)
+    if engine == "memory":
         from penstock.engines.memory import MemoryStore
 
         return MemoryStore(name, clock, lasting=bool(_memory_name(url)))
-    if _is_postgres(url):
+    if engine == "postgresql":
         from penstock.engines.postgres.store import PostgresStore
 
         return PostgresStore(_postgres_place(url), clock)
-    scheme = urlsplit(url).scheme if "://" in url else "sqlite"
-    if scheme != "sqlite":
-        raise UsageError(
-            f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path, postgresql://.. and memory:"
-        )
     from penstock.engines.sqlite.place import Place
     from penstock.engines.sqlite.store import SqliteStore
 

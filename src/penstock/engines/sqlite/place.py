@@ -34,11 +34,8 @@ class Place(NamedTuple):
             if mode not in ("ro", "rw") or options:
                 raise UsageError(f"a SQLite URL knows mode=ro and mode=rw after the question mark, got {query!r}")
             text, read_only = unquote(text), mode == "ro"
-        elif "://" in url:
-            scheme = url.partition("://")[0]
-            raise UsageError(f"no engine for {scheme}:// URLs; there are a file name, sqlite:///path and memory:")
         elif url.startswith((":", "file:")) or "?" in url:
-            raise UsageError(f"a queue is a file name, sqlite:///path?mode=ro or memory:, not {url!r}")
+            raise UsageError(f"a queue is a file name, sqlite:///path?mode=ro, postgresql://.. or memory:, not {url!r}")
         if "\0" in text:
             raise UsageError("a file name has no NUL characters")
         return cls(Path(os.path.realpath(text)), read_only)
