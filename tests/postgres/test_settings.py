@@ -117,3 +117,23 @@ def test_a_server_that_becomes_one_for_reading_names_the_setting(servers):
         server.configure(default_transaction_read_only="off")
         until(lambda: q.state() == "RUNNING" and q._engine.writable, "it stays for reading")
         assert jobs.take().data == "before"
+
+
+def test_an_owner_without_the_right_to_temporary_tables(database):
+    order("revoke temporary on database {name} from public", name=database)
+    role = f"{database}_owner"
+    order("create role {role} login", role=role)
+    order("grant create on database {name} to {role}", name=database, role=role)
+    try:
+        url = shared_server().url(database).replace("postgres@", f"{role}@")
+        with penstock.connect(url) as q:
+            jobs = q.create_tube("mine")
+            jobs.put_many([penstock.Entry(data, lane="x") for data in range(3)])
+            jobs.alter(lane_concurrency=1)
+            assert [task.data for task in jobs.take_many(3)] == [0]
+            jobs.alter(lane_concurrency=2, lane_rate=1 / 3, lane_pick="order")
+            assert [task.data for task in jobs.take_many(3)] == [1]
+            use(url)
+    finally:
+        shared_server().drop_database(database)
+        order("drop role {role}", role=role)

@@ -125,17 +125,14 @@ def alter(connection: Connection, raw_schema: str, context: Context, op: ops.Alt
         with _alone(connection, op.tube, "altered"):
             connection.execute(templates.tube("strict", raw_schema, tube.number, config))
     if config.features.lanes and config.limits_differ(tube.config):
-        connection.execute(
-            f"create temporary table penstock_old on commit drop as select * from {schema}.tubes where number = %s",
-            [tube.number],
-        )
+        old = connection.execute(f"select t::text from {schema}.tubes t where number = %s", [tube.number]).fetchone()
+        assert old is not None
         _save(connection, schema, tube.number, config)
         connection.execute(
-            f"select {schema}.refresh_all_{tube.number}(row(o.*)::{schema}.tubes, t, {schema}.now_us(%s)) "
-            f"from penstock_old o join {schema}.tubes t using (number)",
-            [context.now],
+            f"select {schema}.refresh_all_{tube.number}(%s::{schema}.tubes, t, {schema}.now_us(%s)) "
+            f"from {schema}.tubes t where number = %s",
+            [old[0], context.now, tube.number],
         )
-        connection.execute("drop table penstock_old")
     else:
         _save(connection, schema, tube.number, config)
     _wake(connection, schema, tube.number)
