@@ -94,8 +94,12 @@ def record(row: Row) -> Record:
 
 def task_id(stored: str) -> TaskId:
     """An id as the caller knows it; stored is its JSON."""
-    value = json.loads(stored)
-    return tuple(value) if isinstance(value, list) else value
+    return _tuples(json.loads(stored))
+
+
+def _tuples(value: Any) -> Any:
+    """Lists as tuples, at every depth."""
+    return tuple([_tuples(part) for part in value]) if isinstance(value, list) else value
 
 
 def stored_id(value: TaskId) -> str:
