@@ -183,6 +183,8 @@ def test_a_table_that_cannot_be_a_tube_is_refused_by_what_is_missing(q, bench): 
     with pytest.raises(UsageError, match="status"):
         q.adopt("x", table="x", fields={"status": "status"})
     assert names(q) == []
+    with q.transaction() as tx:
+        tx.connection.execute("DROP TABLE x")
 
 
 def test_a_temporary_tube_is_there_and_empty_in_the_next_run(q, bench):  # case 17

@@ -88,8 +88,24 @@ class Caller:
             yield
 
     def do(self, op: ops.Op[Any], joined: bool = False) -> Any:
-        """Perform an op; raises what it is refused with."""
-        return Work(self, self.connection, True, joined).answer(op)  # type: ignore[arg-type]
+        """Perform an op; raises what it is refused with.
+
+        SKIP LOCKED does wait for a row that somebody updated in that very moment and somebody else has locked since,
+        so PostgreSQL may find a circle after all. The engine repeats such a call, and so does this.
+        """
+        while True:
+            try:
+                return Work(self, self.connection, True, joined).answer(op)  # type: ignore[arg-type]
+            except psycopg.errors.DeadlockDetected:
+                if joined or self.connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                    raise
+
+    def circles(self) -> int:
+        """How many circles of waiting PostgreSQL has found in this database."""
+        asked = "select deadlocks from pg_stat_database where datname = current_database()"
+        row = self.connection.execute(asked).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def shape(self, op: ops.Op[Any]) -> Any:
         """Ops that change a tube: several statements in one transaction."""

@@ -101,3 +101,13 @@ def test_very_many_lanes_are_acked_kicked_and_released_at_once(q):
     assert len(held) == LANES - 3
     assert len(jobs.ack_many(jobs.take_many(LANES))) == LANES
     assert jobs.statistics().tasks["total"] == 0
+
+
+def test_a_put_in_a_transaction_is_not_refused_room_by_what_is_over(q, url, clock):
+    jobs = q.create_tube("jobs", "limfifottl", capacity=1)
+    jobs.put("old", ttl=5)
+    now = clock.now() + 6_000_000
+    with q.transaction() as tx:
+        clock._now = now  # nobody has looked yet
+        assert jobs.put("new", transaction=tx).outcome == "new"
+    assert [task.data for task in jobs.tasks()] == ["new"]

@@ -243,7 +243,7 @@ def test_a_session_that_is_over_finishes_nothing(q, psql, verb):
     jobs = q.create_tube("jobs")
     jobs.put(1)
     id, token = psql.take("jobs")
-    psql.do("update penstock.sessions set expires_at = 1 where name = 'tests'")
+    psql.do("update penstock.sessions set expires_at = 1, ttl = 1 where name = 'tests'")
     assert psql.refused(f"select penstock.{verb}('jobs', %s, %s, %s)", id, token, psql.session)[0] == "PS076"
     assert jobs.take().attempt == 2
 

@@ -159,13 +159,14 @@ begin
         ) using array[h.uuid], h.uuid, h.name, h.ttl, h.direct, take.n, v_ttr, take.lane loop
             if a.kind = 'task' then
                 return next @s.shown(c, @s.filled(a), true);
+                take.n := take.n - 1;
             elsif a.kind = 'error' and a.info = 'again' then
                 v_again := true;
             elsif a.kind = 'error' then
                 perform @s.refuse_answer(c, a, null);
             end if;
         end loop;
-        exit when not v_again;
+        exit when not v_again or take.n = 0;
     end loop;
 end $$;
 

@@ -59,7 +59,7 @@ begin
             if v_full and p_joined then
                 select coalesce(sum(case when target in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
                     - coalesce(sum(case when source in ('ready', 'taken', 'delayed', 'buried') then n else 0 end), 0)
-                    - (select count(*) from @s.tasks_@n o where o.due_at <= p_now and o.due_rank = 1) >= c.capacity
+                    - (select count(*) from @s.tasks_@n x where x.due_at <= p_now and x.due_rank = 1) >= c.capacity
                     into v_full from @s.counts_@n;
             end if;
             if v_full then
