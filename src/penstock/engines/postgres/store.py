@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -89,7 +90,10 @@ class PostgresStore(Store):
         self._asked_at: dict[str, int] = {}
         self._to_ask: set[str] = set()
         """Tubes whose next moment was asked for a moment ago and may have changed since."""
-        self._connections = Connections(place, self._prepare)
+        # A store that is dropped without being closed takes its connections with it, so they must not hold it.
+        prepare = weakref.WeakMethod(self._prepare)
+        self._connections = Connections(place, lambda connection: prepare()(connection))  # type: ignore[misc]
+        weakref.finalize(self, self._connections.close).atexit = False
         self._recovery = Recovery(self, self._connections)
         self._unreached = False
         self._recovers = False
