@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import select
+import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,8 +39,16 @@ DEFAULTS: dict[str, Any] = {
 }
 # What we send and read is UTF8, whatever the environment, the role or the database would have a client use.
 FORCED = {"client_encoding": "UTF8"}
-FINAL = ("does not exist", "could not translate host", "invalid connection option", "no password supplied")
-DENIED = ("authentication failed", "permission denied", "not permitted to log in", "pg_hba.conf")
+OLDEST_SERVER = 14
+FINAL = (
+    *("does not exist", "could not translate host", "failed to resolve host", "invalid connection option"),
+    *("invalid integer value", "invalid port number", "invalid sslmode", "does not support SSL"),
+)
+PASSWORD = ("authentication failed", "no password supplied")
+DENIED = (*PASSWORD, "permission denied", "not permitted to log in", "pg_hba.conf")
+PASSING = "Temporary failure in name resolution"
+_NO_SUCH = re.compile(r'(database|role) "(.*)" does not exist')
+_MAKERS = {"database": "createdb", "role": "createuser"}
 MISSING = (
     *(psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedColumn),
     *(psycopg.errors.UndefinedObject, psycopg.errors.InvalidSchemaName),
@@ -57,7 +67,8 @@ class Pauses:
 
     def wait(self) -> bool:
         """False, at once, if the time is over or nobody wants to wait any more."""
-        if time.monotonic() + self._next > self._until or self._stop.wait(self._next):
+        left = self._until - time.monotonic()
+        if left <= 0 or self._stop.wait(min(self._next, left)):
             return False
         self._next = min(LONGEST_PAUSE, self._next * 2)
         return True
@@ -84,7 +95,7 @@ class Connections:
 
     def connect(self) -> Connection:
         """A new connection that knows nothing of the store."""
-        connection: Connection = psycopg.connect(full_conninfo(self._place), autocommit=True)
+        connection = reach(self._place)
         with self._lock:
             self._all.add(connection)
         return connection
@@ -93,6 +104,7 @@ class Connections:
         """A new connection, checked and ready."""
         connection = self.connect()
         try:
+            _check_server(connection)
             connection.prepare_threshold = 1 if self._place.prepare else None
             connection.prepared_max = 500
             connection.add_notice_handler(_log_refusal)
@@ -152,11 +164,11 @@ class Connections:
                 self.down = True
                 if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
                     raise refused(error) from None
-                text = str(error)
-                if any(words in text for words in DENIED):
-                    raise AccessDenied(f"PostgreSQL does not let us in: {first_line(error)}") from None
-                if any(words in text for words in FINAL) or not pauses.wait():
-                    raise EngineUnavailable(f"PostgreSQL cannot be reached: {first_line(error)}") from None
+                if _is_final(error):
+                    raise unreached(error) from None
+                if not pauses.wait():
+                    whole_time = patience == self._place.patience and not self._closing.is_set()
+                    raise unreached(error, patience if whole_time else None) from None
             else:
                 self.down = False
                 return connection
@@ -251,6 +263,47 @@ def full_conninfo(place: Place) -> str:
     given = conninfo_to_dict(place.conninfo)
     silent = {name: value for name, value in DEFAULTS.items() if name not in given}
     return make_conninfo(place.conninfo, **silent, **FORCED)
+
+
+def reach(place: Place, **options: str) -> Connection:
+    """A new connection; raises what the driver does."""
+    try:
+        return psycopg.connect(make_conninfo(full_conninfo(place), **options), autocommit=True)
+    except UnicodeError as error:  # of a host that no name server can be asked for
+        raise psycopg.OperationalError(f"failed to resolve host: {error}") from None
+
+
+def _check_server(connection: Connection) -> None:
+    if connection.info.server_version < OLDEST_SERVER * 10_000:
+        version = (connection.info.parameter_status("server_version") or "").split()[0]
+        raise EngineUnavailable(f"this server is PostgreSQL {version}; Penstock needs {OLDEST_SERVER} or later")
+
+
+def _is_final(error: psycopg.Error) -> bool:
+    """The same will be said the next time."""
+    text = str(error)
+    return any(words in text for words in (*DENIED, *FINAL)) and PASSING not in text
+
+
+def unreached(error: psycopg.Error, patience: float | None = None) -> PenstockError:
+    """What a caller is told who cannot be connected, with the next step. `patience`: for how long it was tried."""
+    denied = _line(error, DENIED)
+    if denied:
+        step = "; check user and password of the URL, or ~/.pgpass" if _line(error, PASSWORD) else ""
+        return AccessDenied(f"PostgreSQL does not let us in: {denied}{step}")
+    missing = _NO_SUCH.search(str(error))
+    if missing:
+        line, maker = _line(error, (missing[0],)), f"{_MAKERS[missing[1]]} {shlex.quote(missing[2])}"
+        return EngineUnavailable(
+            f"PostgreSQL has no such {missing[1]}: {line}; create it (`{maker}`) or correct the URL"
+        )
+    tried = "" if patience is None else f"; it was tried for {patience:g} s (patience= in the URL)"
+    return EngineUnavailable(f"PostgreSQL cannot be reached: {_line(error, FINAL) or first_line(error)}{tried}")
+
+
+def _line(error: psycopg.Error, words: Sequence[str]) -> str | None:
+    """The first line with one of these: of several addresses each has said something."""
+    return next((line for line in str(error).splitlines() if any(word in line for word in words)), None)
 
 
 def _is_sound(connection: Connection) -> bool:
