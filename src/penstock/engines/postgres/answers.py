@@ -112,21 +112,31 @@ def change(row: Row) -> Change:
     return Change(Event(row[INFO]), row[AT], None, record(row))
 
 
-def refusal(row: Row, config: TubeConfig, task: Any = None, key: str | None = None) -> PenstockError:
+WRONG = {
+    "bury": "; restart it before it can be buried",
+    "cancel": " already",
+    "dig": "; only a buried task can be dug out",
+    "restart": "; only a waiting or ended task can be restarted",
+    "switch": "; snatch it first",
+}
+"""What a verb says of a state that it is not for."""
+
+
+def refusal(row: Row, config: TubeConfig, task: Any = None, key: str | None = None, verb: str = "") -> PenstockError:
     """The error that a row stands for."""
     code, _, info = row[INFO].partition(" ")
     name = config.name
     if code == "TaskNotFound":
         return TaskNotFound(f"tube {name!r} has no task with the id {task!r}")
     if code == "NotTaken":
-        return NotTaken(f"task {task!r} is {info}, nobody holds it; take it first")
+        return NotTaken(f"task {task!r} is {info}, nobody holds it{'' if verb == 'snatch' else '; take it first'}")
     if code == "NotOwner":
         owner = info or "a session that is gone"
         return NotOwner(f"task {task!r} is held by {owner}", owner)
     if code == "LeaseLost":
         return _lost(info, task)
     if code == "WrongState":
-        return WrongState(f"task {task!r} is {info}")
+        return WrongState(f"task {task!r} is {info}{WRONG.get(verb, '')}")
     if code == "TubeFull":
         return TubeFull(f"tube {name!r} holds its capacity of {info} tasks; finish some or wait")
     if code == "DuplicateKey":
@@ -147,7 +157,7 @@ def _duplicate(info: str, tube: str, task: Any, key: str | None) -> DuplicateKey
     if what == "id":
         return DuplicateKey(f"tube {tube!r} has a task with the id {task!r}")
     if what == "back":
-        return DuplicateKey(f"a live task has the key of task {task!r}; finish it before this one comes back")
+        return DuplicateKey(f"a live task has the key {state!r}; finish it before this one comes back")
     return DuplicateKey(
         f"a {state or 'new'} task of tube {tube!r} has the key {key!r}; "
         "on_conflict= ignore, replace or restart says what to do then"

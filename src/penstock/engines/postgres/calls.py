@@ -30,7 +30,7 @@ from penstock.engines.verbs.checks import check_delay, check_ttl, missing
 from penstock.engines.verbs.leases import check_take
 from penstock.engines.verbs.putting import check_draft
 from penstock.model import ops
-from penstock.model.errors import PenstockError, SessionExpired, UsageError
+from penstock.model.errors import PenstockError, SessionExpired, TaskNotFound, UsageError
 from penstock.model.session import Session
 from penstock.model.state import State
 from penstock.model.stats import CALLS, Statistics
@@ -171,7 +171,7 @@ def _act(
             return None
         row = answer.rows[-1]
         if row[KIND] == "error":
-            raise refusal(row, tube.config, task_id)
+            raise refusal(row, tube.config, task_id, verb=verb)
         return record(row)
 
     given = {name: value for name, value in args.items() if value is not None}
@@ -260,7 +260,7 @@ def list_tasks(context: Context, op: ops.ListTasks, tube: Tube) -> Call:
 
     def read(answer: Answer) -> list[Record]:
         if answer.rows and answer.rows[-1][KIND] == "error" and answer.rows[-1][INFO] == "TaskNotFound":
-            raise refusal(answer.rows[-1], tube.config, op.after)
+            raise TaskNotFound(f"there is no task {op.after!r} to list from")
         return [record(row) for row in answer.rows if row[KIND] == "task"]
 
     return Call(

@@ -135,7 +135,7 @@ begin
         execute format('select exists (select from @s.tasks_%s where key = $1 and state <> ''done'')', c.number)
             into v_taken_key using t.key;
         if v_taken_key then
-            return @s.error('DuplicateKey', c.number, 'back');
+            return @s.error('DuplicateKey', c.number, 'back ' || t.key);
         end if;
     end if;
     return null;

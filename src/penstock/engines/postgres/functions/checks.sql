@@ -49,9 +49,9 @@ begin
         when 'DuplicateKey' then
             if v_info = 'id' then
                 perform @s.refuse(v_code, format('tube %L has a task with the id %s', c.name, v_task));
-            elsif v_info = 'back' then
+            elsif starts_with(v_info, 'back ') then
                 perform @s.refuse(
-                    v_code, format('a live task has the key of task %s', v_task), 'finish it before this one comes back'
+                    v_code, format('a live task has the key %L', substr(v_info, 6)), 'finish it before this one comes back'
                 );
             end if;
             perform @s.refuse(v_code, format(
