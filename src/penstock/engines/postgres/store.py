@@ -440,9 +440,6 @@ class PostgresStore(Store):
         if getattr(self._local, "inside", 0):
             raise UsageError("this thread is inside q.transaction(): pass transaction= to every call until it ends")
 
-    def check_usable(self) -> None:
-        super().check_usable()
-
     def join(self, transaction: object) -> Transactor:
         from penstock.engines.postgres import joining
 
