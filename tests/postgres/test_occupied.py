@@ -6,6 +6,7 @@ import threading
 
 import psycopg
 import pytest
+from tests.conftest import Background
 from tests.support.postgres import until
 
 import penstock
@@ -53,6 +54,20 @@ def test_a_caller_that_waits_for_its_own_transaction_is_told(place):
         assert refusal.value.outcome == "not_done"
         connection.commit()
         assert [task.data for task in tube.tasks()] == ["inside"]
+
+
+def test_a_put_that_may_wait_for_room_waits_for_a_transaction_too(place):
+    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+        tube = q.create_tube("jobs", "limfifottl", capacity=5)
+        tube.put("inside", key="k", transaction=connection)
+        put = Background(lambda: tube.put("outside", key="k", timeout=60))
+        ordinary = q._engine.store._connections._main.info.backend_pid
+        with psycopg.connect(place.split("?")[0], autocommit=True) as looking:
+            aside = "select 1 from pg_stat_activity where wait_event_type = 'Lock' and pid <> all(%s)"
+            mine = [ordinary, looking.info.backend_pid]
+            until(lambda: looking.execute(aside, [mine]).fetchone() or not put.running, "nobody waits aside")
+        connection.rollback()
+        assert put.result().data == "outside"
 
 
 def test_a_transaction_that_waits_for_another_is_told(place):

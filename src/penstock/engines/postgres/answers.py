@@ -94,7 +94,8 @@ def record(row: Row) -> Record:
 
 def task_id(stored: str) -> TaskId:
     """An id as the caller knows it; stored is its JSON."""
-    return _tuples(json.loads(stored))
+    value: TaskId = _tuples(json.loads(stored))
+    return value
 
 
 def _tuples(value: Any) -> Any:

@@ -373,7 +373,12 @@ class PostgresStore(Store):
             self.poll_seconds = SHORTEST_POLL
 
     def enlist(self, waiter: Any, strict: bool = True) -> None:
-        super().enlist(waiter, strict)
+        try:
+            super().enlist(waiter, strict)
+        except Occupied:
+            # A put that may wait for room, and has to wait for a transaction first.
+            if not waiter.offer(self._aside(waiter.op, strict)):
+                super().enlist(waiter, strict)
         if isinstance(waiter, Taker) and not waiter.done and not self.clock.manual:
             # What others have delayed, nobody has told us of.
             with self._group.alone():
