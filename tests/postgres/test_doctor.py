@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from tests.support.postgres import Server
 import penstock
 from penstock.engines.postgres import doctor
 from penstock.engines.postgres.doctor import Finding, Limits, examine
+from penstock.engines.postgres.place import Place
 
 AT_ONCE = Limits(transaction=(0, 1e9), lease=0, ready=0, overdue=0, dead=50, counters=3, tickets=0)
 
@@ -151,12 +154,65 @@ def test_indexes_and_functions_that_are_missing(q, url, psql):
         f"tasks_{number}_stand is missing",
         f"tasks_{number}_key is not valid",
     }
-    assert [it.value for it in found(url, "functions")] == [f"totals_{number} missing"]
+    (functions,) = found(url, "functions")
+    assert (functions.subject, functions.value) == ("jobs", f"totals_{number} is missing")
     for finding in found(url, "index"):
         psql.connection.execute(finding.next_step)
-    psql.do("update penstock.store set code = ''")
-    penstock.connect(url.replace("127.0.0.1", "localhost")).close()
+    perform(functions.next_step)
     assert not found(url, "index") and not found(url, "functions")
+
+
+def perform(command: str) -> None:
+    """Do in a shell what a finding says."""
+    subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True, capture_output=True)
+
+
+def test_functions_that_all_tubes_share_are_missing(q, url, psql):
+    q.create_tube("jobs")
+    psql.do("drop function penstock.act_many, penstock.now_us")
+    (finding,) = found(url, "functions")
+    assert (finding.subject, finding.value) == ("", "act_many, now_us are missing")
+    assert [it.level for it in found(url, "tube", subject="jobs")] == ["bad"]
+    perform(finding.next_step)
+    assert not found(url, "functions") and not found(url, "tube")
+
+
+def test_tables_that_are_missing_are_found_and_the_rest_is_looked_at(q, url, psql):
+    q.create_tube("jobs", "fifo").put(1)
+    q.create_tube("others").put(2)
+    q.close()
+    number = psql.number("jobs")
+    psql.do("drop table penstock.counts_#; drop sequence penstock.places_#", number)
+    missing = found(url, "table")
+    assert [it.value for it in missing] == [f"counts_{number} is missing", f"places_{number} is missing"]
+    assert {(it.level, it.subject) for it in missing} == {("bad", "jobs")}
+    assert [it.subject for it in found(url, "tube")] == ["jobs"]
+    assert found(url, "oldest ready task", subject="others")
+    psql.connection.execute(missing[0].next_step.partition(": ")[2])
+    assert not found(url, "table") and not found(url, "tube")
+
+
+@pytest.mark.parametrize("table", ["sessions", "tubes", "marker"])
+def test_tables_that_all_tubes_share_are_missing(place, table):
+    with penstock.connect(place) as q:
+        q.create_tube("jobs")
+    psql = Psql(place)
+    with psql.connection:
+        psql.do(f"drop table penstock.{table} cascade")
+    (finding,) = found(place, "table")
+    assert (finding.level, finding.subject, finding.value) == ("bad", "", f"{table} is missing")
+
+
+def test_an_adopted_table_lacks_nothing(q, url, psql):
+    table = f"public.orders_of_{psql.schema}"
+    psql.connection.execute(f"create table {table} (id bigint primary key, status text)")
+    try:
+        q.adopt("orders", table=table, fields={"status": "status"})
+        parts = ("table", "index", "functions", "tube", "schema")
+        assert {it.level for it in examine(url) if it.check in parts} == {"ok"}
+        q.tube("orders").drop()
+    finally:
+        psql.connection.execute(f"drop table {table}")
 
 
 def test_what_a_server_of_its_own_can_suffer_from(servers):
@@ -207,23 +263,70 @@ def test_a_standby_can_be_examined(servers):
     assert [it.value for it in findings if it.check == "standby"] == ["in recovery"]
 
 
+@pytest.mark.parametrize(("value", "level"), [("off", "warn"), ("local", "ok"), ("remote_write", "ok"), ("on", "ok")])
+def test_commits_that_do_not_wait_for_the_disk(url, value, level):
+    given = f"{url}&options=-c%20synchronous_commit%3D{value}"
+    (finding,) = found(given, "setting synchronous_commit")
+    assert (finding.level, finding.value) == (level, value)
+    assert finding.next_step == "alter system set synchronous_commit = 'on'; select pg_reload_conf()"
+
+
+DOCTOR = [sys.executable, "-m", "penstock.engines.postgres.doctor"]
+MIGRATE = [sys.executable, "-m", "penstock.engines.postgres.migrate"]
+
+
 def test_the_program_prints_it(q, url):
     q.create_tube("jobs").put(1)
-    command = [sys.executable, "-m", "penstock.engines.postgres.doctor"]
-    done = subprocess.run([*command, url], capture_output=True, text=True)
+    done = subprocess.run([*DOCTOR, url], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == ""
-    assert done.stdout.startswith("bad  setting fsync: off\n     a crash of the machine may destroy the database\n")
-    assert "ok   oldest ready task jobs: " in done.stdout
-    failed = subprocess.run([*command, postgres.shared_server().url("nowhere")], capture_output=True, text=True)
-    assert failed.returncode == penstock.EngineUnavailable.exit_status()
+    place = Place.parse(url)
+    head, *lines = done.stdout.splitlines()
+    assert re.fullmatch(rf"{place.address}, schema {place.schema}: 2 bad, 0 warn, \d+ ok", head)
+    assert lines[:2] == ["bad  setting fsync: off", "     a crash of the machine may destroy the database"]
+    assert not [line for line in lines if line.startswith("ok")]
+    everything = subprocess.run([*DOCTOR, "--all", url], capture_output=True, text=True)
+    assert everything.stdout.startswith(done.stdout) and "\nok   oldest ready task jobs: " in everything.stdout
+    assert "\nok   counters jobs: 1 row\n" in everything.stdout and " for 1 tube\n" in everything.stdout
+
+
+@pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])
+def test_programs_tell_in_one_line_what_keeps_them_from_working(command, servers, monkeypatch, tmp_path):
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+    server = servers.enter_context(Server.start())
+    with server.connect() as connection:
+        connection.execute("create role guarded login password 'right'")
+    (server.data / "pg_hba.conf").write_text("host all guarded all scram-sha-256\nhost all all all trust\n")
+    server.configure()
+    for url, told, error in (
+        (server.url("nowhere"), "PostgreSQL has no such database: ", penstock.EngineUnavailable),
+        (server.url().replace("postgres@", "guarded:wrong@"), "PostgreSQL does not let us in: ", penstock.AccessDenied),
+        ("postgresql://u:hun%zzter2@h/d", "this is not a URL of PostgreSQL: ", penstock.UsageError),
+        ("tasks.db", "this is not a URL of PostgreSQL: ", penstock.UsageError),
+    ):
+        failed = subprocess.run([*command, url], capture_output=True, text=True)
+        assert failed.stderr.startswith(told) and failed.stderr.count("\n") == 1, failed.stderr
+        assert (failed.returncode, failed.stdout) == (error.exit_status(), "")
+
+
+@pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])
+def test_programs_without_the_driver_tell_what_to_install(command, tmp_path):
+    (tmp_path / "psycopg.py").write_text("raise ImportError('no psycopg\\nat all')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+    failed = subprocess.run([*command, "postgresql://h/d"], capture_output=True, text=True, env=environment)
+    assert failed.stderr == "PostgreSQL needs psycopg (no psycopg at all): pip install 'penstock[postgres]'\n"
+    assert failed.returncode == penstock.UsageError.exit_status()
+    code = f"import {command[-1]}"
+    failed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert failed.stderr.splitlines()[-2].startswith("penstock.model.errors.UsageError: PostgreSQL needs psycopg")
 
 
 def test_findings_are_shown_worst_first_with_what_to_do():
     bad = Finding("index", "jobs", "bad", "x is missing", "calls are slow", "create index x")
     fine = Finding("sessions", "", "ok", "1", "who holds leases")
-    assert doctor.shown([bad, fine]).splitlines() == [
+    lines = [
         "bad  index jobs: x is missing",
         "     calls are slow",
         "     next: create index x",
-        "ok   sessions: 1",
     ]
+    assert doctor.shown([bad, fine]).splitlines() == lines
+    assert doctor.shown([bad, fine], everything=True).splitlines() == [*lines, "ok   sessions: 1"]

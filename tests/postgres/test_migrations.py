@@ -268,7 +268,7 @@ def test_a_step_that_fails_leaves_the_schema_as_it_was(database, monkeypatch):
     before = shape(url)
     monkeypatch.setitem(LATER, "9998_later.sql", "create table @s.half (x integer); create table @s.store (x integer);")
     add_steps(monkeypatch, 1)
-    with pytest.raises(psycopg.errors.DuplicateTable):
+    with pytest.raises(penstock.EngineUnavailable, match='relation "store" already exists'):
         migrate.run(url)
     assert shape(url) == before
 
@@ -309,4 +309,18 @@ def test_the_script_comes_out_of_a_program(database):
     nowhere = postgres.shared_server().url("nowhere")
     failed = subprocess.run([*command, nowhere], capture_output=True, text=True)
     assert failed.returncode == penstock.EngineUnavailable.exit_status()
-    assert failed.stderr.startswith("PostgreSQL cannot be reached")
+    assert failed.stderr.startswith("PostgreSQL has no such database") and failed.stderr.count("\n") == 1
+
+
+def test_functions_are_made_anew_when_told_to(database):
+    url = database()
+    with penstock.connect(url) as q:
+        q.create_tube("jobs", "fifo")
+    (number,) = ask(url, "select number from penstock.tubes")[0]
+    count = "select count(*) from pg_proc where pronamespace = 'penstock'::regnamespace"
+    before = ask(url, count)
+    run(url, f"drop function penstock.act_many, penstock.totals_{number}")
+    migrate.run(url)
+    assert ask(url, count) != before
+    assert migrate.run(url, force=True) == f"schema 'penstock' has version {HERE}; it had {HERE}\n"
+    assert ask(url, count) == before

@@ -236,7 +236,9 @@ def _postgres_place(url: str) -> Any:
     try:
         from penstock.engines.postgres.place import Place
     except ImportError as error:
-        raise UsageError(f"PostgreSQL needs psycopg ({error}): pip install 'penstock[postgres]'") from None
+        from penstock.engines.postgres.program import missing_driver
+
+        raise missing_driver(error) from None
     return Place.parse(url)
 
 

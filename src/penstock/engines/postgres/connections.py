@@ -104,7 +104,7 @@ class Connections:
         """A new connection, checked and ready."""
         connection = self.connect()
         try:
-            _check_server(connection)
+            check_server(connection)
             connection.prepare_threshold = 1 if self._place.prepare else None
             connection.prepared_max = 500
             connection.add_notice_handler(_log_refusal)
@@ -273,7 +273,22 @@ def reach(place: Place, **options: str) -> Connection:
         raise psycopg.OperationalError(f"failed to resolve host: {error}") from None
 
 
-def _check_server(connection: Connection) -> None:
+@contextmanager
+def visit(place: Place, **options: str) -> Iterator[Connection]:
+    """A connection of a program's own, tried once; it is told the same as a caller of connect()."""
+    try:
+        connection = reach(place, **options)
+    except psycopg.Error as error:
+        raise unreached(error) from None
+    with connection:
+        try:
+            yield connection
+        except psycopg.Error as error:
+            raise refused(error) from error
+
+
+def check_server(connection: Connection) -> None:
+    """Refuse a server that lacks what our functions are written with."""
     if connection.info.server_version < OLDEST_SERVER * 10_000:
         version = (connection.info.parameter_status("server_version") or "").split()[0]
         raise EngineUnavailable(f"this server is PostgreSQL {version}; Penstock needs {OLDEST_SERVER} or later")

@@ -7,25 +7,29 @@ of them is ok, warn or bad.
 from __future__ import annotations
 
 import argparse
-import re
+import shlex
 import sys
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
-import psycopg
+from penstock.engines.postgres import program
 
-from penstock.engines.postgres import migrations, templates
-from penstock.engines.postgres.connections import full_conninfo
-from penstock.engines.postgres.place import Place
-from penstock.model.errors import EngineUnavailable, PenstockError
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    from penstock.engines.postgres import anatomy, migrations, templates
+    from penstock.engines.postgres.connections import OLDEST_SERVER, first_line, visit
+    from penstock.engines.postgres.place import Place
+except ImportError as error:
+    program.without_driver(__name__, error)
 from penstock.model.tube import TubeConfig
 
 Connection = psycopg.Connection[Any]
 Level = Literal["ok", "warn", "bad"]
-OLDEST_SERVER = 140000
+WORST_FIRST: tuple[Level, ...] = ("bad", "warn", "ok")
 PATIENCE = "60s"
-_INDEX = re.compile(r"^create (?:unique )?index (?:if not exists )?(\w+) on [^;]*;", re.M)
-_FUNCTION = re.compile(r"^create or replace function [^;]*?\.(\w+)\(", re.M)
 MANY = 1_000_000
 """How many rows of one table are counted at most."""
 LOCKS_A_TUBE = 25
@@ -64,37 +68,53 @@ class Finding(NamedTuple):
 def examine(url: str, limits: Limits | None = None) -> list[Finding]:
     """Look at a server and a schema. Nothing is changed and nobody is waited for."""
     place = Place.parse(url)
-    limits = limits or Limits()
-    try:
-        conninfo = full_conninfo(place)
-        with psycopg.connect(conninfo, autocommit=True, options=f"-c statement_timeout={PATIENCE}") as connection:
-            found = list(_all(connection, place.schema, limits))
-    except psycopg.OperationalError as error:
-        raise EngineUnavailable(f"PostgreSQL cannot be reached: {str(error).strip().splitlines()[0]}") from None
-    worst_first: list[Level] = ["bad", "warn", "ok"]
-    return sorted(found, key=lambda finding: worst_first.index(finding.level))
+    options = f"{conninfo_to_dict(place.conninfo).get('options', '')} -c statement_timeout={PATIENCE}"
+    with visit(place, options=options) as connection:
+        found = list(_all(connection, place, limits or Limits()))
+    return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))
 
 
-def _all(connection: Connection, schema: str, limits: Limits) -> Iterator[Finding]:
+def _all(connection: Connection, place: Place, limits: Limits) -> Iterator[Finding]:
     yield from _server(connection)
     yield from _settings(connection)
     yield from _connections(connection, limits)
     yield from _transactions(connection, limits)
     yield from _slots(connection, limits)
     yield from _notifications(connection, limits)
-    if (yield from _schema(connection, schema)):
-        recovering = bool(_value(connection, "select pg_is_in_recovery()"))
-        tubes = migrations.tubes_of(connection, schema)
-        yield from _locks(connection, len(tubes), limits)
-        yield from _dead_rows(connection, schema, limits)
-        yield from _sessions(connection, schema, limits)
-        for number, config in tubes:
-            yield from _objects(connection, schema, number, config)
-            if not (recovering and config.temporary):  # what is not logged cannot be read there
-                yield from _tasks(connection, schema, number, config, limits)
-                yield from _counters(connection, schema, number, config, limits)
-                if config.features.lanes:
-                    yield from _lanes(connection, schema, number, config, limits)
+    if (yield from _schema(connection, place)):
+        yield from _guarded(connection, "schema", place.schema, _inside(connection, place, limits))
+
+
+def _inside(connection: Connection, place: Place, limits: Limits) -> Iterator[Finding]:
+    schema = place.schema
+    recovering = bool(_value(connection, "select pg_is_in_recovery()"))
+    yield from _shared(connection, place)
+    tubes = migrations.tubes_of(connection, schema)
+    yield from _locks(connection, len(tubes), limits)
+    yield from _dead_rows(connection, schema, limits)
+    yield from _guarded(connection, "sessions", "", _sessions(connection, schema, limits))
+    for number, config in tubes:
+        yield from _objects(connection, place, number, config)
+        if not (recovering and config.temporary):  # what is not logged cannot be read there
+            yield from _guarded(connection, "tube", config.name, _tube(connection, schema, number, config, limits))
+
+
+def _tube(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
+    yield from _tasks(connection, schema, number, config, limits)
+    yield from _counters(connection, schema, number, config, limits)
+    if config.features.lanes:
+        yield from _lanes(connection, schema, number, config, limits)
+
+
+def _guarded(connection: Connection, check: str, subject: str, findings: Iterator[Finding]) -> Iterator[Finding]:
+    """What cannot be looked at is a finding, and the rest is looked at all the same."""
+    try:
+        yield from findings
+    except psycopg.Error as error:
+        if connection.closed:
+            raise
+        step = "mend what is missing, then look again"
+        yield Finding(check, subject, "bad", first_line(error), "this could not be looked at", step)
 
 
 def _value(connection: Connection, question: str, *arguments: Any) -> Any:
@@ -107,10 +127,20 @@ def _graded(value: float, limits: tuple[float, float]) -> Level:
 
 
 def _age(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{seconds:.0f} seconds"
+            return _counted(round(seconds / size), unit)
+    return _counted(round(seconds), "second")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _migration(place: Place, *flags: str) -> str:
+    """The command that mends functions."""
+    url = place.address if place.schema == "penstock" else f"{place.address}?schema={quote(place.schema, safe='')}"
+    return shlex.join(["python", "-m", "penstock.engines.postgres.migrate", *flags, url])
 
 
 # -- the server ----------------------------------------------------------------------------------------
@@ -119,8 +149,9 @@ def _age(seconds: float) -> str:
 def _server(connection: Connection) -> Iterator[Finding]:
     version = connection.info.server_version
     shown = str(_value(connection, "select current_setting('server_version')"))
-    level: Level = "ok" if version >= OLDEST_SERVER else "bad"
-    yield Finding("server version", "", level, shown, "Penstock needs PostgreSQL 14 or later", "upgrade the server")
+    level: Level = "ok" if version >= OLDEST_SERVER * 10_000 else "bad"
+    needed = f"Penstock needs PostgreSQL {OLDEST_SERVER} or later"
+    yield Finding("server version", "", level, shown, needed, "upgrade the server")
     if _value(connection, "select pg_is_in_recovery()"):
         yield Finding("standby", "", "ok", "in recovery", "this server can only be read until it is promoted")
 
@@ -131,16 +162,17 @@ def _settings(connection: Connection) -> Iterator[Finding]:
         ("full_page_writes", "on", "bad", "a crash of the machine may destroy the database"),
         ("autovacuum", "on", "bad", "dead rows pile up and every call becomes slower"),
         ("track_counts", "on", "bad", "autovacuum does not know where it is needed"),
-        ("synchronous_commit", "on", "warn", "a crash of the server may lose what put and ack have returned"),
+        (
+            *("synchronous_commit", "on", "warn"),
+            "puts and acks from SQL, and on connections of your own, may be lost in a crash of the server",
+        ),
         ("default_transaction_isolation", "read committed", "warn", "calls fail that would only have to look again"),
     )
-    stronger = {"synchronous_commit": ("remote_write", "remote_apply")}
     for name, right, level, meaning in wanted:
         value = str(_value(connection, "select current_setting(%s)", name))
-        good = value == right or value in stronger.get(name, ())
-        yield Finding(
-            f"setting {name}", "", "ok" if good else level, value, meaning, f"alter system set {name} = '{right}'"
-        )
+        good = value != "off" if name == "synchronous_commit" else value == right
+        step = f"alter system set {name} = '{right}'; select pg_reload_conf()"
+        yield Finding(f"setting {name}", "", "ok" if good else level, value, meaning, step)
 
 
 def _connections(connection: Connection, limits: Limits) -> Iterator[Finding]:
@@ -166,7 +198,7 @@ def _locks(connection: Connection, tubes: int, limits: Limits) -> Iterator[Findi
         "locks",
         "",
         _graded(needed / (each * most), limits.share),
-        f"about {needed} of {each * most} for {tubes} tubes",
+        f"about {needed} of {each * most} for {_counted(tubes, 'tube')}",
         "a tick locks the tables of all tubes at once, and all locks of the server share one table",
         "raise max_locks_per_transaction",
     )
@@ -230,12 +262,13 @@ def _notifications(connection: Connection, limits: Limits) -> Iterator[Finding]:
 # -- the schema ----------------------------------------------------------------------------------------
 
 
-def _schema(connection: Connection, schema: str) -> Generator[Finding, None, bool]:
+def _schema(connection: Connection, place: Place) -> Generator[Finding, None, bool]:
     """Yields what there is to say and answers whether the rest can be looked at."""
+    schema = place.schema
     version = migrations.version(connection, schema)
     value = f"version {version}, this Penstock has {migrations.VERSION}"
     meaning = "tables and functions are those of one version"
-    step = "python -m penstock.engines.postgres.migrate URL"
+    step = _migration(place)
     if version == 0:
         yield Finding("schema", schema, "bad", "is not there", "nobody has opened a queue here", step)
     elif version > migrations.VERSION:
@@ -245,6 +278,21 @@ def _schema(connection: Connection, schema: str) -> Generator[Finding, None, boo
     else:
         yield Finding("schema", schema, "ok", value, meaning)
     return 0 < version <= migrations.VERSION
+
+
+def _shared(connection: Connection, place: Place) -> Iterator[Finding]:
+    """What all tubes share and the database lacks. An older version has had other tables."""
+    if migrations.is_current(connection, place.schema):
+        for name in anatomy.shared_tables(connection, place.schema):
+            yield Finding("table", "", "bad", f"{name} is missing", "calls fail", "restore the schema from a backup")
+        yield from _functions("", anatomy.shared_functions(connection, place.schema), place)
+
+
+def _functions(subject: str, missing: list[str], place: Place) -> Iterator[Finding]:
+    if missing:
+        value = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
+        meaning = f"calls of {'this tube' if subject else 'all tubes'} fail"
+        yield Finding("functions", subject, "bad", value, meaning, _migration(place, "--force"))
 
 
 def _dead_rows(connection: Connection, schema: str, limits: Limits) -> Iterator[Finding]:
@@ -264,11 +312,8 @@ def _dead_rows(connection: Connection, schema: str, limits: Limits) -> Iterator[
         quiet = False
         table = f"{templates.quoted(schema)}.{templates.quoted(name)}"
         level: Level = "bad" if off or dead - live >= 10 * limits.dead else "warn"
-        value = (
-            f"{dead} dead and {live} live rows, vacuumed {vacuumed:%Y-%m-%d %H:%M}"
-            if vacuumed
-            else (f"{dead} dead and {live} live rows, never vacuumed")
-        )
+        when = f"vacuumed {vacuumed:%Y-%m-%d %H:%M}" if vacuumed else "never vacuumed"
+        value = f"{_counted(dead, 'dead row')}, {_counted(live, 'live row')}, {when}"
         meaning = "autovacuum is switched off for it" if off else "vacuum does not keep up, or something keeps the rows"
         step = f"alter table {table} reset (autovacuum_enabled)" if off else f"vacuum (verbose) {table}"
         yield Finding("dead rows", name, level, value, meaning, step)
@@ -297,35 +342,22 @@ def _sessions(connection: Connection, schema: str, limits: Limits) -> Iterator[F
 # -- tubes ---------------------------------------------------------------------------------------------
 
 
-def _objects(connection: Connection, schema: str, number: int, config: TubeConfig) -> Iterator[Finding]:
-    """Indexes and functions that the templates make and the database lacks."""
-    text = templates.tube("tables", schema, number, config)
-    if config.lane_order == "strict":
-        text += templates.tube("strict", schema, number, config)
-    made = {found[1]: found[0] for found in _INDEX.finditer(text)}
-    rows = connection.execute(
-        """
-        select c.relname, i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid
-        where c.relnamespace = to_regnamespace(%s)
-        """,
-        [templates.quoted(schema)],
-    ).fetchall()
-    valid = dict(rows)
-    subject = config.name
-    for name, statement in made.items():
-        if name not in valid:
-            yield Finding("index", subject, "bad", f"{name} is missing", "calls read whole tables", statement)
-        elif not valid[name]:
-            step = f"reindex index concurrently {templates.quoted(schema)}.{name}"
-            yield Finding("index", subject, "bad", f"{name} is not valid", "it is kept up and not used", step)
-    wanted = set(_FUNCTION.findall(templates.tube_functions(schema, number, config)))
-    have = connection.execute(
-        "select proname from pg_proc where pronamespace = to_regnamespace(%s)", [templates.quoted(schema)]
-    )
-    missing = sorted(wanted - {name for (name,) in have})
-    if missing:
-        step = f"update {templates.quoted(schema)}.store set code = '', and connect: all functions are made anew"
-        yield Finding("functions", subject, "bad", f"{', '.join(missing)} missing", "calls of this tube fail", step)
+def _objects(connection: Connection, place: Place, number: int, config: TubeConfig) -> Iterator[Finding]:
+    """What the templates make for a tube and the database lacks."""
+    schema, subject = place.schema, config.name
+    quoted = templates.quoted(schema)
+    for name in anatomy.tables(connection, schema, number, config):
+        left = f"select {quoted}.drop_parts({number}); delete from {quoted}.tubes where number = {number}"
+        step = f"restore the schema from a backup, or drop what is left of the tube: {left}"
+        yield Finding("table", subject, "bad", f"{name} is missing", "calls of this tube fail", step)
+    for index in anatomy.indexes(connection, schema, number, config):
+        if index.valid is None:
+            meaning = "calls read whole tables"
+            yield Finding("index", subject, "bad", f"{index.name} is missing", meaning, index.statement)
+        else:
+            step = f"reindex index concurrently {quoted}.{index.name}"
+            yield Finding("index", subject, "bad", f"{index.name} is not valid", "it is kept up and not used", step)
+    yield from _functions(subject, anatomy.functions(connection, schema, number, config), place)
 
 
 def _tasks(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
@@ -349,7 +381,12 @@ def _tasks(connection: Connection, schema: str, number: int, config: TubeConfig,
         level = "warn" if ready > limits.ready and not config.paused else "ok"
         why = "the tube is paused" if config.paused else "since then its oldest task has been ready"
         yield Finding(
-            "oldest ready task", config.name, level, _age(ready), why, "start more workers, or resume the lane"
+            "oldest ready task",
+            config.name,
+            level,
+            _age(ready),
+            why,
+            "start more workers, or look whether its lane is paused",
         )
     if overdue is not None and overdue > limits.overdue:
         step = "keep one process connected, or call q.tick() now and then"
@@ -364,7 +401,7 @@ def _counters(
     level: Level = "warn" if rows > limits.counters else "ok"
     meaning = "rows of counters that a tick has to fold; statistics and capacity read them all"
     step = "keep one process connected, and look for old transactions"
-    yield Finding("counters", config.name, level, f"{rows} rows", meaning, step)
+    yield Finding("counters", config.name, level, _counted(rows, "row"), meaning, step)
 
 
 def _lanes(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
@@ -407,30 +444,36 @@ def _lanes(connection: Connection, schema: str, number: int, config: TubeConfig,
 # -- the program ---------------------------------------------------------------------------------------
 
 
-def shown(findings: Sequence[Finding]) -> str:
-    """Findings as text."""
+def shown(findings: Sequence[Finding], everything: bool = False) -> str:
+    """Findings as text; what is well only if asked for."""
     lines = []
     for finding in findings:
         where = f" {finding.subject}" if finding.subject else ""
-        lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
         if finding.level != "ok":
+            lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
             lines.append(f"     {finding.meaning}")
             lines.append(f"     next: {finding.next_step}")
-    return "\n".join([*lines, ""])
+        elif everything:
+            lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m penstock.engines.postgres.doctor", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m penstock.engines.postgres.doctor",
+        description="Looks at a queue on PostgreSQL, changes nothing, prints the worst first",
+    )
     parser.add_argument("url", help="postgresql://user@host/database?schema=penstock")
+    parser.add_argument("--all", action="store_true", help="print what is well, too")
     given = parser.parse_args(arguments)
-    try:
-        findings = examine(given.url)
-    except PenstockError as error:
-        sys.stderr.write(f"{error}\n")
-        return type(error).exit_status()
-    sys.stdout.write(shown(findings))
-    return max(("ok", "warn", "bad").index(finding.level) for finding in findings)
+    findings = examine(given.url)
+    levels = [finding.level for finding in findings]
+    place = Place.parse(given.url)
+    counts = ", ".join(f"{levels.count(level)} {level}" for level in WORST_FIRST)
+    sys.stdout.write(f"{place.address}, schema {place.schema}: {counts}\n")
+    sys.stdout.write(shown(findings, given.all))
+    return max(2 - WORST_FIRST.index(level) for level in levels)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(program.reported(main))

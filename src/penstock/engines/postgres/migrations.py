@@ -223,18 +223,21 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".")]
 
 
-def migrate(connection: Connection, schema: str) -> int:
-    """Bring the schema up to date; safe from several processes at once. Answers the version it had."""
+def migrate(connection: Connection, schema: str, force: bool = False) -> int:
+    """Bring the schema up to date; safe from several processes at once. Answers the version it had.
+
+    force: make all functions anew, even if they should be there.
+    """
     _check_encoding(connection)
     with _allowed(connection, schema):
         found = _found(connection, schema)
-        if _is_current(found, schema):
+        if _is_current(found, schema) and not force:
             _check_rights(connection, schema)
             return found.version
         with connection.transaction():
             connection.execute("select pg_advisory_xact_lock(%s)", [templates.lock(schema)])
             found = _found(connection, schema)
-            if not _is_current(found, schema):
+            if not _is_current(found, schema) or force:
                 for part in _parts(schema, tubes_of(connection, schema)):
                     connection.execute(part, prepare=False)
     return found.version
