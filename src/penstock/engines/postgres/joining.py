@@ -212,7 +212,7 @@ def _talk(store: PostgresStore, connection: Any, op: ops.Op[Any]) -> Conversatio
         reply = yield _request(store, name, tube, call, op)
         said = msgspec.json.decode(reply[0])
         if "no" in said:
-            raise _refusal(said["no"], name, store)
+            raise _refusal(said["no"], name)
         if "tube" in said:
             number, version, config = said["tube"]
             tube = Tube(number, version, TubeConfig.from_json(config))
@@ -274,7 +274,7 @@ def _peeked(rows: list[Row], op: ops.Peek) -> Any:
     return record(rows[0])
 
 
-def _refusal(why: str, tube: str, store: PostgresStore) -> PenstockError:
+def _refusal(why: str, tube: str) -> PenstockError:
     if why == "writing":
         return NotWritable("this transaction can only read")
     return TubeNotFound(f"there is no tube {tube!r}; create_tube({tube!r}) makes it")

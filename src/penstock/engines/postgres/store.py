@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from penstock.engines.line import Answer, Taker, raised
 from penstock.engines.postgres import calls, migrations, templates, tubes
-from penstock.engines.postgres.answers import STATE, Tube, record
+from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
 from penstock.engines.postgres.connections import Connections, Occupied, Undone, first_line, is_broken, refused, whole
 from penstock.engines.postgres.listener import Listener
@@ -520,6 +520,3 @@ class PostgresTransactor(Transactor):
         except psycopg.Error as error:
             raise refused(error) from error
         return result
-
-
-__all__ = ["PostgresStore", "STATE", "record"]
