@@ -286,6 +286,8 @@ def refusals() -> list[tuple[str, Callable[[Any], Any], str]]:
         ("not taken", lambda q: q.tube("jobs").ack(1), "ack('jobs', '1')"),
         ("no lease", lambda q: q.tube("jobs").release(99), "release('jobs', '99')"),
         ("not buried", lambda q: q.tube("jobs").dig(1), "dig('jobs', '1')"),
+        ("restart", lambda q: q.tube("jobs").restart(1), "restart('jobs', '1')"),
+        ("nowhere", lambda q: q.tube("named").tasks(after="x"), "tasks('named', after => 'x')"),
         ("not held", lambda q: q.tube("jobs").snatch(1), "snatch('jobs', '1')"),
         ("state", lambda q: q.tube("jobs").tasks("x"), "tasks('jobs', 'x')"),
         ("switch", lambda q: q.tube("jobs").switch(1, "taken"), "switch('jobs', '1', 'taken')"),

@@ -237,7 +237,7 @@ begin
         )
     loop
         if a.kind = 'error' and a.info ~ '^[A-Z]' then
-            perform @s.refuse_answer(c, a, p_id);
+            perform @s.refuse_answer(c, a, p_id, p_verb => p_verb);
         elsif a.kind = 'task' then
             v_task := a;
         end if;

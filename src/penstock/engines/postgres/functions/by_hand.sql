@@ -148,7 +148,7 @@ begin
             if a.kind = 'task' then
                 return next @s.shown(c, @s.filled(a));
             elsif a.kind = 'error' and a.info ~ '^TaskNotFound' then
-                perform @s.refuse_answer(c, a, tasks.after);
+                perform @s.refuse_answer(c, a, tasks.after, p_verb => 'tasks');
             end if;
         end loop;
     end loop;

@@ -17,8 +17,9 @@ begin
 end $$;
 
 -- What a verb's function answered, if that is a refusal.
-create or replace function @s.refuse_answer(c @s.tubes, a @s.answer, p_id text, p_key text default null) returns void
-language plpgsql as $$
+create or replace function @s.refuse_answer(
+    c @s.tubes, a @s.answer, p_id text, p_key text default null, p_verb text default ''
+) returns void language plpgsql as $$
 declare
     v_code text := split_part(a.info, ' ', 1);
     v_info text := substr(a.info, length(split_part(a.info, ' ', 1)) + 2);
@@ -26,9 +27,15 @@ declare
 begin
     case v_code
         when 'TaskNotFound' then
+            if p_verb = 'tasks' then
+                perform @s.refuse(v_code, format('there is no task %s to list from', v_task));
+            end if;
             perform @s.refuse(v_code, format('tube %L has no task with the id %s', c.name, v_task));
         when 'NotTaken' then
-            perform @s.refuse(v_code, format('task %s is %s, nobody holds it', v_task, v_info), 'take it first');
+            perform @s.refuse(
+                v_code, format('task %s is %s, nobody holds it', v_task, v_info),
+                case when p_verb <> 'snatch' then 'take it first' end
+            );
         when 'NotOwner' then
             perform @s.refuse(v_code, format(
                 'task %s is held by %s', v_task, coalesce(nullif(v_info, ''), 'a session that is gone')
@@ -41,7 +48,15 @@ begin
                 else ': it is ' || v_info
             end), case when v_info <> 'gone' then 'stop working on it' end);
         when 'WrongState' then
-            perform @s.refuse(v_code, format('task %s is %s', v_task, v_info));
+            perform @s.refuse(
+                v_code, format('task %s is %s%s', v_task, v_info, case when p_verb = 'cancel' then ' already' end),
+                case p_verb
+                    when 'bury' then 'restart it before it can be buried'
+                    when 'dig' then 'only a buried task can be dug out'
+                    when 'restart' then 'only a waiting or ended task can be restarted'
+                    when 'switch' then 'snatch it first'
+                end
+            );
         when 'TubeFull' then
             perform @s.refuse(
                 v_code, format('tube %L holds its capacity of %s tasks', c.name, v_info), 'finish some or wait'
