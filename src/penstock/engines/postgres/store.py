@@ -96,9 +96,8 @@ class PostgresStore(Store):
         weakref.finalize(self, self._connections.close).atexit = False
         self._recovery = Recovery(self, self._connections)
         self._unreached = False
-        self._recovers = False
         self._only_read = ""
-        """Why nothing can be written, while that is so."""
+        """Why nothing could be written when that was last so."""
         self._listener: Listener | None = None
         try:
             self._connections.main()
@@ -111,12 +110,13 @@ class PostgresStore(Store):
 
     def _prepare(self, connection: Connection) -> None:
         """Every new connection: is the schema there and up to date, has a run begun?"""
-        if not self._can_write(connection):
+        recovers, why = self._look_at(connection)
+        if why:
             migrations.check(migrations.version(connection, self.place.schema), self.place.schema)
-            if self._recovers:
+            if recovers:
                 return
             # What is due is done before anything is read, except on a standby.
-            raise NotWritable(self._only_read)
+            raise NotWritable(why)
         migrations.migrate(connection, self.place.schema)
         now = self.clock.now() if self.clock.manual else None
         connection.execute(f"select {self.schema}.begin_run(%s)", [now])
@@ -124,22 +124,25 @@ class PostgresStore(Store):
             self._recovery.count_from_now(connection)
         self.writable = True
 
-    def _can_write(self, connection: Connection) -> bool:
+    def _look_at(self, connection: Connection) -> tuple[bool, str]:
+        """Whether a server is a standby, and why it cannot be written to; "" if it can.
+
+        Answered rather than left in the store, where another thread that looks during a promotion may find otherwise.
+        """
         row = connection.execute(BEGINNING).fetchone()
         assert row is not None
-        self._recovers, only_read = row[:2]
-        if self._recovers:
-            self._only_read = f"{self.name} is a standby: it can only be read until it is promoted"
+        recovers, only_read = row[:2]
+        if recovers:
+            why = f"{self.name} is a standby: it can only be read until it is promoted"
         elif only_read:
-            self._only_read = (
+            why = (
                 f"{self.name} cannot be written to: default_transaction_read_only is on, for the role "
                 f"{connection.info.user!r}, the database or the server; set it off there and connect again"
             )
         else:
-            self._only_read = ""
-            return True
-        self.writable = False
-        return False
+            return False, ""
+        self.writable, self._only_read = False, why
+        return recovers, why
 
     def _check_writable(self, connection: Connection) -> None:
         if not self.writable:
@@ -277,7 +280,7 @@ class PostgresStore(Store):
         except psycopg.errors.ReadOnlySqlTransaction:
             self.writable = False
             if work._connection.info.transaction_status == TransactionStatus.IDLE:
-                self._can_write(work._connection)
+                self._look_at(work._connection)
             return NotWritable(self._only_read or f"{self.name} cannot be written to")
 
     # -- the keeper's round ------------------------------------------------------------------------
