@@ -80,7 +80,7 @@ class Site:
 
     @property
     def polite(self) -> bool:
-        return self.top_rate <= self.rate * 1.000001
+        return self.top_rate <= self.rate * 1.001  # moments are whole microseconds
 
     def wait(self, percent: int) -> float:
         """How long tasks were ready before somebody took them, in seconds."""

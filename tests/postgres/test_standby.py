@@ -125,7 +125,7 @@ def test_keepers_notice_a_promotion_by_themselves_and_sessions_outlive_it(pair):
         tokens = [held.token, gone.token]
         pair.fail_over()
         assert states_of(other)[-1] == "RUNNING"
-        assert other._engine.store.writable
+        until(lambda: other._engine.store.writable, "nobody notices the promotion")
         assert held.ack().reason == "success", "by a session that has outlived its server"
         seen = other.tube("jobs")
         until(lambda: seen.peek(gone.id).state == "ready", "the dead keep their tasks")

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from penstock.engines.line import Answer, Taker, raised
+from penstock.engines.line import Answer, Taker
 from penstock.engines.postgres import calls, migrations, templates, tubes
 from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
@@ -26,6 +26,7 @@ from penstock.engines.postgres.connections import Connections, Occupied, Undone,
 from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.recovery import Recovery
+from penstock.engines.postgres.transactor import BEGINNING, PostgresTransactor
 from penstock.engines.postgres.work import Work
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops
@@ -39,17 +40,6 @@ Connection = psycopg.Connection[Any]
 log = logging.getLogger("penstock")
 SHORTEST_POLL, LONGEST_POLL, HEARING_POLL = 0.005, 0.05, 1.0
 """Seconds between two looks for changes of others; the last one is for processes that are told of them."""
-# Statements are written for standard strings, in functions too.
-# `strict` must not depend on a server that does not sync unless asked; the stricter levels are the server's choice.
-# Lanes are judged by what a statement sees that began after the lock: a snapshot of the whole transaction will not do.
-BEGINNING = """
-    select pg_is_in_recovery(), current_setting('transaction_read_only') = 'on',
-        case when current_setting('standard_conforming_strings') = 'off'
-            then set_config('standard_conforming_strings', 'on', false) end,
-        case when current_setting('synchronous_commit') = 'off' then set_config('synchronous_commit', 'on', false) end,
-        case when current_setting('default_transaction_isolation') <> 'read committed'
-            then set_config('default_transaction_isolation', 'read committed', false) end
-"""
 DUE_PAUSE = SECOND // 50
 UNREACHED_PAUSE = 0.2
 """Seconds between two looks for a server that is not there."""
@@ -503,23 +493,3 @@ class PostgresStore(Store):
         with self._connections.borrowed() as connection:
             connection.execute(f"select {self.schema}.begin_run(%s, {dead})", [now])
         self.close()
-
-
-class PostgresTransactor(Transactor):
-    """q.transaction(): a connection of ours that the caller decides about."""
-
-    def __init__(self, store: PostgresStore, connection: Connection) -> None:
-        self.store: PostgresStore = store
-        self.connection = connection
-        self.works: list[Work] = []
-
-    def execute(self, op: ops.Op[R]) -> R:
-        if self.ended:
-            raise UsageError("this transaction has ended; begin another with q.transaction()")
-        work = Work(self.store, self.connection, relaxed=False, joined=True)
-        self.works.append(work)
-        try:
-            result: R = raised(self.store._answered(work, op))
-        except psycopg.Error as error:
-            raise refused(error) from error
-        return result
