@@ -9,6 +9,7 @@ import queue
 import socket
 import struct
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -73,7 +74,7 @@ class Statements:
         return None
 
 
-class Listening:
+class Listening(ABC):
     """A server on 127.0.0.1 with a thread for each client."""
 
     def __init__(self) -> None:
@@ -117,8 +118,9 @@ class Listening:
                 self._clients.discard(client)
             client.close()
 
+    @abstractmethod
     def serve(self, client: socket.socket) -> None:
-        raise NotImplementedError
+        """What is done with a connection, until it ends."""
 
     def close(self) -> None:
         self.shut()

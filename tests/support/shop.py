@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -27,7 +28,7 @@ CREATE TABLE orders (
 """
 
 
-class Shop:
+class Shop(ABC):
     """A queue, and the user's connection to where it is."""
 
     bench: Bench
@@ -35,43 +36,43 @@ class Shop:
     begin = "BEGIN"
     """How a transaction that will write begins."""
 
+    @abstractmethod
     def sql(self, text: str, values: Any = ()) -> list[Any]:
         """A statement of the user's and its rows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def marked(self, text: str) -> str:
         """A statement with ? for values, as the driver has it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def elsewhere(self, text: str) -> None:
         """A statement from another process."""
-        raise NotImplementedError
 
-    def has_table(self, name: str) -> bool:
-        raise NotImplementedError
+    @abstractmethod
+    def has_table(self, name: str) -> bool: ...
 
+    @abstractmethod
     def ours(self) -> list[str]:
         """What there is of ours for tubes: tables, and triggers on the user's."""
-        raise NotImplementedError
 
+    @abstractmethod
     def side(self) -> list[Any]:
         """The rows of the first tube's own table, and the history."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spelled(self, change: str) -> str:
         """A change of the schema that names a trigger of ours on the orders."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unseen(self) -> list[Any]:
         """Edits that are yet to be taken into account."""
-        raise NotImplementedError
 
+    @abstractmethod
     def trigger(self, name: str, event: str, condition: str, action: str) -> None:
         """A trigger of the user's on his orders, for each row."""
-        raise NotImplementedError
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def fill(self, text: str, rows: Iterable[Any]) -> None:
         """A statement for each of these values."""
