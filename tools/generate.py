@@ -18,12 +18,13 @@ import conformance
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"
-FACADE = ("task.py", "tube.py", "queue.py")
+FACADE = ("task.py", "tube.py", "handler.py", "queue.py")
 NAMES = {
     "Queue": "AsyncQueue",
     "Tube": "AsyncTube",
     "Lane": "AsyncLane",
     "Task": "AsyncTask",
+    "Handler": "AsyncHandler",
     "Engine": "AsyncEngine",
     "Transactor": "AsyncTransactor",
     "Iterator": "AsyncIterator",
@@ -38,6 +39,8 @@ AWAITED = re.compile(
     r"open_async_engine\(|queue\._start\(|self\._engine\.(?:execute|wait|dismiss|close)\(|self\._tube\._engine\.execute\("
     r"|self\._engine\.join\(transaction\)\.execute\(|self\._queue\._run\(|self\.close\(|self\.wait\(|self\.take_many\("
     r"|self\.(?:ack|release|fail)\(|self\._wait_for_task\("
+    r"|self\.create_tube\(|self\.tube\(|tube\.(?:put|put_many|tasks|cancel)\(|self\._(?:made|tube_of|fitted|store_schedule)\("
+    r"|self\._queue\._tube_of\("
     r"|self\.(?:_tube\.)?_(?:put|take|ack|release|bury|fail|touch|holds)\(|(?:self|view)\._(?:was|recall)\(|engine\.close\("
     r")"
 )

@@ -1,7 +1,7 @@
 """Penstock: a persistent task queue in a file beside your program, in PostgreSQL, or in memory."""
 
-from penstock.aio import AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
-from penstock.blocking import Lane, Queue, Task, Tube, connect
+from penstock.aio import AsyncHandler, AsyncLane, AsyncQueue, AsyncTask, AsyncTube, aconnect
+from penstock.blocking import Handler, Lane, Queue, Task, Tube, connect
 from penstock.calls import Entry
 from penstock.engines.bridge import AsyncTransactor as AsyncTransaction
 from penstock.engines.store import Transactor as Transaction
@@ -34,23 +34,32 @@ from penstock.model.retry import Exponential
 from penstock.model.state import Event, Reason, State
 from penstock.model.stats import Statistics
 from penstock.model.tube import Features, Kind
+from penstock.outcomes import Abort, Bury, Cancelled, Release
+from penstock.schedules import Schedule
+from penstock.worker import Hooks, Run, Tally, Worker, current_run
 
 __version__ = "0.1.0"
 __all__ = [
+    "Abort",
     "AccessDenied",
+    "AsyncHandler",
     "AsyncLane",
     "AsyncQueue",
     "AsyncTask",
     "AsyncTransaction",
     "AsyncTube",
     "BatchError",
+    "Bury",
+    "Cancelled",
     "DuplicateKey",
     "EngineUnavailable",
     "Entry",
     "Event",
     "Exponential",
     "Features",
+    "Handler",
     "HistoryEvent",
+    "Hooks",
     "Kind",
     "Lane",
     "LaneInfo",
@@ -63,10 +72,14 @@ __all__ = [
     "PenstockError",
     "Queue",
     "Reason",
+    "Release",
+    "Run",
+    "Schedule",
     "SchemaMismatch",
     "SessionExpired",
     "State",
     "Statistics",
+    "Tally",
     "Task",
     "TaskFailed",
     "TaskNotFound",
@@ -78,7 +91,9 @@ __all__ = [
     "TubeNotFound",
     "UsageError",
     "WaitTimeout",
+    "Worker",
     "WrongState",
     "aconnect",
     "connect",
+    "current_run",
 ]

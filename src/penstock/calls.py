@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -349,6 +350,13 @@ def new_kind(kinds: Mapping[str, Kind], name: str, kind: Features | Kind | type[
             raise UsageError(f"kind {name!r} lacks the method {hook}()")
     kind.name = name
     return kind
+
+
+def middleware(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What runs around handlers is awaited."""
+    if not inspect.iscoroutinefunction(function):
+        raise UsageError(f"middleware is `async def f(run, go_on)`, got {shown(function)}")
+    return function
 
 
 def check_errors(errors: str) -> None:

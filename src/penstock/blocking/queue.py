@@ -8,19 +8,23 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from penstock import calls, finishing
+from penstock import calls, finishing, handlers, schedules
+from penstock.blocking.handler import Handler
 from penstock.blocking.tube import Tube
 from penstock.engines import Engine, open_engine
 from penstock.engines.store import Transactor
+from penstock.handlers import UNSET, P
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.errors import EngineUnavailable, PenstockError, TubeExists, TubeNotFound
+from penstock.model.retry import RetryArgument
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
-from penstock.model.tube import Features, Kind
+from penstock.model.tube import Features, Kind, TubeConfig
+from penstock.schedules import SCHEDULES, Missed, Schedule
 
 R = TypeVar("R")
 
@@ -65,6 +69,8 @@ class Queue:
         self._makers: dict[str, Callable[[], TaskId]] = {}
         self._listening: set[str] = set()
         self._closed = False
+        self.handlers = handlers.Registry()
+        """The handlers defined on this queue, by tube."""
 
     def _start(self) -> None:
         if self._engine.writable:
@@ -253,6 +259,201 @@ class Queue:
         1
         """
         return self._engine.execute(ops.ForgetHistory(tube.check_count(upto, "upto", 0)))
+
+    # -- handlers and schedules --------------------------------------------------------------------
+
+    def handler(
+        self,
+        tube: str,
+        *,
+        max_attempts: int | None = UNSET,
+        attempt_limit: Seconds | None = UNSET,
+        retry: RetryArgument = UNSET,
+        ttl: Seconds | Literal["derived"] | None = UNSET,
+        concurrency: int | None = UNSET,
+        keep: bool | Seconds = UNSET,
+        result: bool | None = None,
+        process: bool = False,
+        kind: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Make a function the handler of a tube: a worker calls it with the data of every task.
+
+        Returning acks the task; raising fails it, and it is tried again; Abort, Bury and Release end it otherwise.
+        Async functions run in the worker's loop, others in threads. A parameter called `run` gets the Run.
+
+        max_attempts: how many times a task is tried; 25 if neither this nor the tube says
+        attempt_limit: seconds one attempt may last, the tube's ttr; 3600 if neither says
+        retry: seconds to wait after a failure, a list of them, or Exponential(..)
+        ttl: seconds a task may live, or "derived"
+        concurrency: how many of the tube's tasks may run at once, in all processes together
+        keep, result: how long done tasks stay; whether what the function returns is stored (with keep it is)
+        process: run in a process of its own, for what keeps a core busy
+        kind, options: of the tube, as for create_tube
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> @q.handler("mail", max_attempts=5, retry=[1, 5, 30])
+        ... def send(address: str) -> None:
+        ...     print("to", address)
+        >>> send.put("ann@example.org").max_attempts
+        5
+        """
+        given = {
+            "max_attempts": max_attempts,
+            "attempt_limit": attempt_limit,
+            "retry": retry,
+            "ttl": ttl,
+            "concurrency": concurrency,
+            "keep": keep,
+            **options,
+        }
+
+        def define(function: Callable[P, R]) -> Handler[P, R]:
+            made = Handler(self, tube, function, kind=kind, options=given, process=process, result=result)
+            self.handlers.add(made)
+            return made
+
+        return define
+
+    def periodic(
+        self,
+        tube: str,
+        *,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        missed: Missed = "coalesce",
+        data: Any = None,
+        put: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[P, R]], Handler[P, R]]:
+        """Make a function the handler of a tube, and put a task for it again and again; workers see to that.
+
+        cron, every, tz, missed, data: as for schedule(); the schedule has the tube's name
+        put: options of the tasks
+        options: of the handler
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> @q.periodic("sweep", every=3600)
+        ... def sweep(data: None) -> None: ...
+        """
+        asked = schedules.new_schedule(tube, tube, data, cron, every, tz, missed, put or {})
+        define = self.handler(tube, **options)
+
+        def also(function: Callable[P, R]) -> Handler[P, R]:
+            made = define(function)
+            self.handlers.schedules.append(asked)
+            return made
+
+        return also
+
+    def middleware(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Let an async function run around every handler: it gets the run and a function to go on with.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> @q.middleware
+        ... async def quiet(run, go_on):
+        ...     return await go_on()
+        """
+        self.handlers.middleware.append(calls.middleware(function))
+        return function
+
+    def schedule(
+        self,
+        name: str,
+        tube: str,
+        data: Any = None,
+        *,
+        cron: str | None = None,
+        every: Seconds | None = None,
+        tz: str = "UTC",
+        missed: Missed = "coalesce",
+        **options: Any,
+    ) -> Schedule:
+        """Put a task into a tube again and again; a schedule of that name that differs is replaced.
+
+        Whichever worker comes first puts the task, once a fire over all processes.
+
+        cron: "minute hour day month weekday", in the time zone tz
+        every: seconds from one fire to the next, instead of cron
+        missed: what becomes of fires while no worker ran: coalesce puts one task, skip none, all every one
+        options: of the tasks, as for put; key= with on_conflict="ignore" puts none while the last one lives
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> q.schedule("nightly", "reports", {"of": "sales"}, every=86400).name
+        'nightly'
+        """
+        asked = schedules.new_schedule(name, tube, data, cron, every, tz, missed, options)
+        return self._store_schedule(asked)
+
+    def _store_schedule(self, asked: Schedule) -> Schedule:
+        tube = self.create_tube(SCHEDULES, if_not_exists=True)
+        made = schedules.first(asked, self._engine.clock.now())
+        task = tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="ignore")
+        found = Schedule.from_data(task.data)
+        if task.outcome == "existing" and not found.same_as(made):
+            tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="replace")
+            found = made
+        return found
+
+    def schedules(self) -> list[Schedule]:
+        """All schedules, in the order they were made.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> schedule = q.schedule("nightly", "reports", every=86400)
+        >>> [schedule.name for schedule in q.schedules()]
+        ['nightly']
+        """
+        found = list[Schedule]()
+        try:
+            tube = self.tube(SCHEDULES)
+        except TubeNotFound:
+            return found
+        last: TaskId | None = None
+        while page := tube.tasks(limit=1000, after=last):
+            found += [Schedule.from_data(task.data) for task in page]
+            last = page[-1].id
+        return found
+
+    def unschedule(self, name: str) -> bool:
+        """Remove a schedule; answers whether there was one. Tasks that it has put stay.
+
+        >>> import penstock
+        >>> penstock.connect("memory:").unschedule("nightly")
+        False
+        """
+        try:
+            tube = self.tube(SCHEDULES)
+        except TubeNotFound:
+            return False
+        task = tube.cancel(key=name)
+        return task is not None
+
+    def _tube_of(self, definition: handlers.Definition[Any, Any], alter: bool = False) -> Tube:
+        """The tube of a handler, made if it does not exist, and altered to what the handler asks for."""
+        name = definition.tube_name
+        try:
+            return self._fitted(self._engine.execute(ops.GetTube(name)), definition, alter)
+        except TubeNotFound:
+            kind = calls.kind_named(self._kinds, definition.kind or "standard")
+        try:
+            made = self.create_tube(name, kind.name, **definition.first_options(kind.features))
+        except TubeExists:  # another process was faster
+            return self._fitted(self._engine.execute(ops.GetTube(name)), definition, alter)
+        handlers.log.info("tube %r was made for %r", name, definition)
+        return made
+
+    def _fitted(self, config: TubeConfig, definition: handlers.Definition[Any, Any], alter: bool) -> Tube:
+        changes = definition.changes(config) if alter else {}
+        if changes:
+            config = self._engine.execute(ops.AlterTube(config.name, changes))
+            handlers.log.info("tube %r was altered for %r: %s", config.name, definition, changes)
+        return Tube(self, config)
 
     # -- sessions, time, transactions --------------------------------------------------------------
 

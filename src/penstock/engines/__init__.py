@@ -104,6 +104,13 @@ class Engine:
             raise UsageError(f"this transaction is one of {transaction.store.name}, the queue is {self.name}")
         return transaction
 
+    def twin(self) -> Engine:
+        """Another engine on the same store, closed on its own."""
+        self._check()
+        with _opening:
+            self.store.users += 1
+        return Engine(self.store, self._strict)
+
     def listen(self, tube: str, callback: Callback | None) -> Callback | None:
         return self.store.listen(tube, callback)
 

@@ -1,0 +1,64 @@
+"""A handler that can put tasks for itself. The awaiting twin is made from this file by tools/generate.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.blocking.task import Task
+from penstock.blocking.tube import Tube
+from penstock.calls import Entry
+from penstock.handlers import Definition, P, R
+
+if TYPE_CHECKING:
+    from penstock.blocking.queue import Queue
+
+
+class Handler(Definition[P, R]):
+    """A function that workers call for every task of a tube; it stays callable as before.
+
+    >>> import penstock
+    >>> q = penstock.connect("memory:")
+    >>> @q.handler("squares")
+    ... def square(n: int) -> int:
+    ...     return n * n
+    >>> square(3)
+    9
+    >>> square.put(4).tube
+    'squares'
+    """
+
+    _queue: Queue
+    _tube: Tube | None = None
+
+    def put(self, data: Any, **options: Any) -> Task:
+        """Store a task for this handler; options are those of Tube.put. The tube is made if it does not exist.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> square = q.handler("squares")(lambda n: n * n)
+        >>> square.put(4, delay=60).state
+        <State.DELAYED: 'delayed'>
+        """
+        tube = self._made()
+        return tube.put(self.shape.encode(data), **options)
+
+    def put_many(self, items: Iterable[Any], **options: Any) -> Any:
+        """Store many tasks in one transaction; items and options are those of Tube.put_many.
+
+        >>> import penstock
+        >>> q = penstock.connect("memory:")
+        >>> square = q.handler("squares")(lambda n: n * n)
+        >>> len(square.put_many(range(3)))
+        3
+        """
+        tube = self._made()
+        encode = self.shape.encode
+        entries = [replace(item, data=encode(item.data)) if isinstance(item, Entry) else encode(item) for item in items]
+        return tube.put_many(entries, **options)
+
+    def _made(self) -> Tube:
+        if self._tube is None:
+            self._tube = self._queue._tube_of(self)
+        return self._tube

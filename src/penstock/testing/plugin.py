@@ -1,0 +1,1 @@
+"""The pytest plugin: fixtures for tests of programs that use Penstock."""

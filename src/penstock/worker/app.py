@@ -1,0 +1,93 @@
+"""The program that has the handlers: found by name, and loaded again when its code has changed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from penstock.aio import AsyncQueue
+from penstock.blocking import Queue
+from penstock.model.errors import UsageError, shown
+
+USUAL = ("q", "queue", "app")
+
+
+class App:
+    """A queue with handlers, named `module:queue`; the queue may be a function that makes it.
+
+    >>> App("shop.tasks:q").module
+    'shop.tasks'
+    """
+
+    def __init__(self, target: str) -> None:
+        self.module, _, self._name = target.partition(":")
+        if not self.module or not all(part.isidentifier() for part in self.module.split(".")):
+            raise UsageError(f"an app is named module:queue, such as shop.tasks:q, got {shown(target)}")
+        self.queue: Any = None
+
+    def load(self) -> Any:
+        """Import the program and find its queue."""
+        here = os.getcwd()
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        if importlib.util.find_spec(self.module.partition(".")[0]) is None:
+            raise UsageError(f"there is no module {self.module!r} in {here} or on the path")
+        self.queue = self._find(importlib.import_module(self.module))
+        return self.queue
+
+    def reload(self) -> Any:
+        """Import the program's own modules anew. Fails without a trace: the old ones stay then."""
+        old = {name: module for name, module in sys.modules.items() if self._is_own(module)}
+        for name in old:
+            del sys.modules[name]
+        importlib.invalidate_caches()
+        try:
+            queue = self._find(importlib.import_module(self.module))
+            if _store(queue) is not _store(self.queue):
+                raise UsageError(
+                    f"the new code has another queue, {queue!r}; restart the worker to change {self.queue!r}"
+                )
+        except BaseException:
+            for name in [name for name, module in sys.modules.items() if self._is_own(module)]:
+                del sys.modules[name]
+            sys.modules.update(old)
+            raise
+        self.queue = queue
+        return queue
+
+    def _is_own(self, module: ModuleType | None) -> bool:
+        """Whether a module is part of the program: beside its first one, and not installed."""
+        file = getattr(module, "__file__", None)
+        if file is None or getattr(module, "__name__", "").partition(".")[0] in ("penstock", "__main__"):
+            return False
+        path = Path(file).resolve()
+        return path.is_relative_to(self._root()) and "site-packages" not in path.parts
+
+    def _root(self) -> Path:
+        top = sys.modules.get(self.module.partition(".")[0])
+        spec = importlib.util.find_spec(self.module.partition(".")[0]) if top is None else top.__spec__
+        if spec is not None and spec.submodule_search_locations:
+            return Path(next(iter(spec.submodule_search_locations))).resolve().parent
+        assert spec is not None and spec.origin is not None
+        return Path(spec.origin).resolve().parent
+
+    def _find(self, module: ModuleType) -> Any:
+        names = [self._name] if self._name else USUAL
+        for name in names:
+            thing = getattr(module, name, None)
+            if callable(thing) and not isinstance(thing, Queue | AsyncQueue):
+                thing = thing()
+            if isinstance(thing, Queue | AsyncQueue):
+                return thing
+        if self._name:
+            raise UsageError(f"{self.module}:{self._name} is no queue; it should be what penstock.connect(..) gave")
+        raise UsageError(f"{self.module} has no queue called {', '.join(USUAL)}; say which: {self.module}:name")
+
+
+def _store(queue: Any) -> Any:
+    return getattr(queue._engine, "engine", queue._engine).store

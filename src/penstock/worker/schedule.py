@@ -1,0 +1,65 @@
+"""The part of a worker that puts periodic tasks.
+
+A schedule is a delayed task of the tube SCHEDULES. Whoever takes it puts the tasks that are due and gives it back,
+delayed until the next fire, in one transaction: if its lease was lost meanwhile nothing is put, so a fire is put
+once over all processes.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from penstock import calls, payload
+from penstock.blocking import Queue
+from penstock.handlers import Definition
+from penstock.model import ops
+from penstock.model.duration import At
+from penstock.model.errors import DuplicateKey, PenstockError, TubeNotFound
+from penstock.model.tube import KINDS, Kind
+from penstock.schedules import SCHEDULES, Schedule, due
+from penstock.worker.run import Run
+
+log = logging.getLogger("penstock.worker")
+
+
+class Scheduler:
+    """Puts what is due."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self.handler: Definition[Any, Any] = Definition(queue, SCHEDULES, self.fire)
+
+    def fire(self, data: Any, run: Run) -> None:
+        """Put the tasks of a schedule that is due, and set it to its next moment."""
+        schedule = Schedule.from_data(data)
+        now = self._queue._engine.clock.now()
+        fires = due(schedule, max(now, schedule.next))
+        again = schedule._replace(next=fires.next)
+        task = run.task
+        put = self._put(schedule, fires.moments)
+        release = ops.Release(
+            *(SCHEDULES, task._lease(), task._tube._session, At(fires.next)),
+            data=payload.encode(again.to_data()),
+            refund=True,
+        )
+        with self._queue._engine.transaction() as tx:
+            tx.execute(release)
+            for answer in [] if put is None else tx.execute(put):
+                if isinstance(answer, PenstockError) and not isinstance(answer, DuplicateKey):
+                    log.error("schedule %r could not put its task: %s", schedule.name, answer)
+        task._ended = "release"
+
+    def _put(self, schedule: Schedule, moments: list[int]) -> ops.Put | None:
+        if not moments:
+            log.info("schedule %r has missed a fire and skips it", schedule.name)
+            return None
+        try:
+            config = self._queue._engine.execute(ops.GetTube(schedule.tube))
+            kind = self._queue._kinds.get(config.kind) or KINDS.get(config.kind) or Kind()
+            drafts = [calls.put_draft(config, kind, schedule.data, **schedule.options) for _ in moments]
+        except PenstockError as error:
+            hint = "; it will be put once the tube is there" if isinstance(error, TubeNotFound) else ""
+            log.error("schedule %r cannot put into tube %r: %s%s", schedule.name, schedule.tube, error, hint)
+            return None
+        return ops.Put(schedule.tube, tuple(drafts))

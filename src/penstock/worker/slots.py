@@ -1,0 +1,284 @@
+"""The slots of a worker: what runs, what is to run next, and what has to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from penstock.blocking import Queue, Task
+from penstock.handlers import Definition, Registry
+from penstock.model.duration import SECOND
+from penstock.worker import settling
+from penstock.worker.fetch import Fetcher
+from penstock.worker.run import Run, enter
+from penstock.worker.runners import Runners
+from penstock.worker.settling import REFUND, Ending
+from penstock.worker.tally import Hooks, Tally
+
+log = logging.getLogger("penstock.worker")
+AHEAD = 0.02
+"""Seconds of work that are fetched before there is a slot for it."""
+LINGER = 0.002
+"""Seconds that the ending of a task waits for others while there is still work to start."""
+LOOK = 1.0
+"""Seconds between two looks at what runs."""
+LAST_WORDS = 5.0
+"""Seconds, after the grace, in which handlers can clean up and tasks are given back."""
+
+
+class Slots:
+    """Runs handlers in the loop that it was made in."""
+
+    def __init__(
+        self, name: str, number: int, most_ahead: int, processes: int | None, hooks: Hooks | None, tally: Tally
+    ) -> None:
+        self._name = name
+        self._number = number
+        self._most_ahead = most_ahead
+        self._hooks = hooks
+        self.tally = tally
+        self.registry = Registry()
+        self.extra: dict[str, Definition[Any, Any]] = {}
+        """Handlers that are the worker's own."""
+        self.buries_unknown: set[str] = set()
+        """Tubes whose tasks are buried when they have no handler; others are given back."""
+        self.runners = Runners(number, processes)
+        self.fetcher: Fetcher
+        self._loop = asyncio.get_running_loop()
+        self.running: dict[Run, asyncio.Task[None]] = {}
+        self._buffer: deque[tuple[Task, float]] = deque()
+        self._pace: float | None = None
+        self._poke_planned = False
+        self._stopped = False
+        self._quiet = asyncio.Event()
+        self._look_at = 0.0
+        self._sooner = asyncio.Event()
+
+    # -- starting ----------------------------------------------------------------------------------
+
+    def arrived(self, tasks: list[Task], began: float) -> None:
+        """Tasks were taken; `began` is before the call that did it, on time.monotonic()."""
+        for task in tasks:
+            self._buffer.append((task, began))
+        if self._stopped:
+            self._give_back_buffer()
+        else:
+            self._fill()
+
+    def _fill(self) -> None:
+        while self._buffer and len(self.running) < self._number:
+            task, began = self._buffer.popleft()
+            tube = task.tube
+            handler = self.registry.get(tube) or self.extra.get(tube)
+            if handler is None:
+                self._no_handler(task)
+                continue
+            record = task._record
+            deadline = None
+            if record.deadline is not None and record.taken_at is not None:
+                # Counted from before the call: never later than the store thinks, whatever its clock says.
+                deadline = began + (record.deadline - record.taken_at) / SECOND
+                if deadline < self._look_at:
+                    self._sooner.set()
+            run = Run(task, handler, deadline)
+            self.running[run] = self._loop.create_task(self._perform(run))
+
+    def _no_handler(self, task: Task) -> None:
+        if task.tube in self.buries_unknown:
+            text = f"no handler of this worker is for tube {task.tube!r}"
+            self.fetcher.end(task, Ending("unknown_handler", text))
+        else:  # it was there until the code was reloaded
+            self.fetcher.end(task, REFUND)
+        self.fetcher.poke()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    async def _perform(self, run: Run) -> None:
+        enter(run)
+        run.started = time.monotonic()
+        tube = run.task.tube
+        tally = self.tally.of(tube)
+        tally.busy += 1
+        if self._hooks is not None:
+            _call(self._hooks.inc_busy, self._name, tube)
+        ending = settling.NOTHING
+        try:
+            ending = await self._called(run)
+            seconds = time.monotonic() - run.started
+            tally.add(ending.ok, seconds)
+            self._pace = seconds if self._pace is None else self._pace + 0.05 * (seconds - self._pace)
+            if self._hooks is not None:
+                _call(self._hooks.measure, self._name, tube, ending.ok, seconds)
+        finally:
+            tally.busy -= 1
+            if self._hooks is not None:
+                _call(self._hooks.dec_busy, self._name, tube)
+            self._ended(run, ending)
+
+    async def _called(self, run: Run) -> Ending:
+        """Call the handler; how its task is to end."""
+        handler, task = run.handler, run.task
+        try:
+            value = handler.shape.decode(task._record.data)
+            if self.registry.middleware and task.tube in self.registry:
+                returned = await self._through_middleware(run, value)
+            else:
+                returned = await self.runners.call(run, value)
+            return settling.returned(task, returned, handler.stores_result)
+        except asyncio.CancelledError as error:
+            if run.why in ("lost", "late"):
+                return settling.NOTHING
+            if run.why is not None and task._ended is None:
+                return REFUND
+            return settling.raised(task, error)
+        except (Exception, SystemExit) as error:
+            ending = settling.raised(task, error)
+            if not ending.ok:
+                facts = {**run.facts, "ending": ending.verb, "seconds": round(time.monotonic() - run.started, 6)}
+                what = (
+                    task.id,
+                    task.tube,
+                    "failed" if ending.verb == "fail" else "aborted",
+                    type(error).__name__,
+                    error,
+                )
+                log.warning("task %r of %r %s: %s: %s", *what, extra=facts)
+            return ending
+
+    async def _through_middleware(self, run: Run, value: Any) -> Any:
+        go_on: Callable[[], Any] = partial(self.runners.call, run, value)
+        for layer in reversed(self.registry.middleware):
+            go_on = partial(layer, run, go_on)
+        return await go_on()
+
+    def _ended(self, run: Run, ending: Ending) -> None:
+        """A slot is free."""
+        del self.running[run]
+        if not run.abandoned:
+            self.tally.given_back += ending is REFUND
+            self.fetcher.end(run.task, ending)
+        if self._stopped:
+            self.fetcher.poke()
+            if not self.running:
+                self._quiet.set()
+            return
+        pace = self._pace or 0.0
+        ahead = int(self._number * AHEAD / pace) if pace > 0 else self._most_ahead
+        self.fetcher.prefetch = min(self._most_ahead, ahead)
+        self._fill()
+        if not self._poke_planned:
+            self._poke_planned = True
+            if self._buffer:
+                self._loop.call_later(LINGER, self._poke)
+            else:
+                self._loop.call_soon(self._poke)
+
+    def _poke(self) -> None:
+        self._poke_planned = False
+        self.fetcher.poke()
+
+    # -- stopping ----------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Whoever waits for what runs should look again."""
+        self._quiet.set()
+
+    async def finish(self, grace: float, hurried: Callable[[], bool]) -> None:
+        """Give back what has not begun, let what runs end within the grace, give back the rest."""
+        self._stopped = True
+        self._give_back_buffer()
+        end = self._loop.time() + grace
+        while self.running and not hurried() and self._loop.time() < end:
+            self._quiet.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._quiet.wait(), end - self._loop.time())
+        await self._abandon()
+
+    def _give_back_buffer(self) -> None:
+        while self._buffer:
+            task, _ = self._buffer.popleft()
+            self.tally.given_back += 1
+            self.fetcher.end(task, REFUND)
+        self.fetcher.poke()
+
+    async def _abandon(self) -> None:
+        """Time is over for what still runs: cancel what can be, and give all of it back."""
+        left = list(self.running.items())
+        for run, task in left:
+            run.tell("stopping")
+            if run.thread:
+                self._give_up(run)
+            else:
+                task.cancel()
+        tasks = [task for run, task in left if not run.thread]
+        if tasks:
+            await asyncio.wait(tasks, timeout=LAST_WORDS)
+        for run in list(self.running):
+            self._give_up(run)
+
+    def _give_up(self, run: Run) -> None:
+        """Give a task back whose handler still runs: a thread, or one that will not be cancelled."""
+        if not run.abandoned:
+            run.abandoned = True
+            self.tally.given_back += 1
+            self.fetcher.end(run.task, REFUND)
+            self.fetcher.poke()
+
+    # -- watching ----------------------------------------------------------------------------------
+
+    async def watch(self, queue: Queue) -> None:
+        """Tell handlers that they are over their limit, cancelled, or no longer the holders of their tasks."""
+        every = max(LOOK, queue._session.ttl / 3 / SECOND)
+        checked = time.monotonic()
+        while True:
+            await self._until_look()
+            now = time.monotonic()
+            cancelled = queue._engine.cancelled if self.running else set()
+            for run in list(self.running):
+                if run.deadline is not None and now >= run.deadline:
+                    self._stop(run, "late")
+                elif run.task._held in cancelled:
+                    self._stop(run, "cancelled")
+            if now - checked >= every:
+                checked = now
+                self.fetcher.check([run.task for run in self.running if now - run.started >= every])
+
+    async def _until_look(self) -> None:
+        """Wait until a deadline comes, or a second is over."""
+        while True:
+            self._sooner.clear()
+            now = time.monotonic()
+            deadlines = [run.deadline for run in self.running if run.deadline is not None and run.why is None]
+            self._look_at = min([now + LOOK, *deadlines])
+            try:
+                await asyncio.wait_for(self._sooner.wait(), max(0.001, self._look_at - now))
+            except TimeoutError:
+                return
+
+    def lost(self, task: Task) -> None:
+        """A task is no longer held by us."""
+        for run in list(self.running):
+            if run.task is task and task._ended is None:
+                self._stop(run, "lost")
+
+    def _stop(self, run: Run, why: str) -> None:
+        if run.why is not None:
+            return
+        run.tell(why)
+        self.tally.lost += why != "cancelled"
+        log.warning("task %r of %r is to stop: %s", run.task.id, run.task.tube, why, extra=run.facts)
+        if not run.thread:
+            self.running[run].cancel()
+
+
+def _call(hook: Callable[..., None], *args: Any) -> None:
+    try:
+        hook(*args)
+    except Exception:
+        log.exception("the hook %s failed", getattr(hook, "__name__", hook))

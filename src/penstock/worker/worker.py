@@ -1,0 +1,314 @@
+"""The worker: takes tasks and calls their handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.blocking import Queue, Tube
+from penstock.handlers import Registry
+from penstock.model.duration import SECOND, Seconds, length
+from penstock.model.errors import TubeNotFound, UsageError, shown
+from penstock.model.session import new_session
+from penstock.model.tube import check_count
+from penstock.schedules import SCHEDULES
+from penstock.worker.app import App
+from penstock.worker.emptiness import is_empty
+from penstock.worker.fetch import Fetcher, Line
+from penstock.worker.schedule import Scheduler
+from penstock.worker.slots import LAST_WORDS, Slots
+from penstock.worker.tally import Hooks, Tally
+
+log = logging.getLogger("penstock.worker")
+MOST_AHEAD = 8
+"""Tasks a slot that are fetched ahead at most."""
+EMPTY_LOOK = 0.05
+"""Seconds between two looks whether anything is left to do."""
+
+
+class Worker:
+    """Runs the handlers of a queue: async functions in its loop, others in threads or processes.
+
+    concurrency: how many handlers run at once in this process
+    tubes: which tubes to take from, or their weights; all that have handlers if left out
+    prefetch: how many tasks to fetch ahead at most; few are while handlers take long
+    grace: seconds that running handlers have when the worker is told to stop
+    processes: how many processes handlers with process=True have; one a core if left out
+    hooks: told about every task, see penstock.worker.Hooks
+    name: how it is called in metrics
+
+    >>> import penstock
+    >>> q = penstock.connect("memory:")
+    >>> @q.handler("squares", keep=True)
+    ... def square(n: int) -> int:
+    ...     return n * n
+    >>> task = square.put(4)
+    >>> penstock.Worker(q).run(until_empty=True).ok
+    1
+    >>> q.tube("squares").result(task.id)
+    16
+    """
+
+    def __init__(
+        self,
+        queue: Any,
+        *,
+        concurrency: int = 10,
+        tubes: Iterable[str] | Mapping[str, float] | None = None,
+        prefetch: int | None = None,
+        grace: Seconds = 30,
+        processes: int | None = None,
+        hooks: Hooks | None = None,
+        name: str = "worker",
+    ) -> None:
+        self._app = queue
+        self.name = name
+        self.concurrency = check_count(concurrency, "concurrency")
+        self.grace = (length(grace, "grace") or 0) / SECOND
+        self.tally = Tally()
+        self._weights = _weights(tubes)
+        self._most_ahead = MOST_AHEAD * concurrency if prefetch is None else check_count(prefetch, "prefetch", 0)
+        self._processes = processes
+        self._hooks = hooks
+        self._told_to_stop = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Event()
+        self._slots: Slots | None = None
+        self._queue: Queue | None = None
+        self.app: App | None = None
+        """Where the handlers come from; SIGHUP loads it again."""
+        self._reloading: asyncio.Task[None] | None = None
+
+    # -- life --------------------------------------------------------------------------------------
+
+    def run(self, *, until_empty: bool = False, horizon: Seconds | None = None, signals: bool = True) -> Tally:
+        """Work until stop() is called, SIGTERM or SIGINT comes, or, with until_empty, nothing is left to do.
+
+        horizon: with until_empty, tasks that are delayed by more than so many seconds are not waited for
+        signals: listen to SIGTERM, SIGINT (stop; the second time at once) and SIGHUP (reload)
+
+        >>> import penstock
+        >>> penstock.Worker(penstock.connect("memory:"), tubes=[]).run(until_empty=True).ok
+        0
+        """
+        return asyncio.run(self.arun(until_empty=until_empty, horizon=horizon, signals=signals))
+
+    async def arun(self, *, until_empty: bool = False, horizon: Seconds | None = None, signals: bool = False) -> Tally:
+        """The same inside a running event loop.
+
+        >>> import asyncio, penstock
+        >>> async def main():
+        ...     async with await penstock.aconnect("memory:") as q:
+        ...         return await penstock.Worker(q, tubes=[]).arun(until_empty=True)
+        >>> asyncio.run(main()).ok
+        0
+        """
+        reach = None if horizon is None else length(horizon, "horizon")
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        if self._told_to_stop:
+            self._stopping.set()
+        self._queue = queue = await asyncio.to_thread(_twin, self._app)
+        try:
+            with self._listening(signals):
+                await self._work(queue, until_empty, reach)
+        finally:
+            await asyncio.to_thread(queue.close)
+            self._loop = self._queue = None
+        return self.tally
+
+    def stop(self, now: bool = False) -> None:
+        """Stop taking, finish what runs, give back the rest; now, or the second time, without waiting for what runs.
+
+        >>> import penstock
+        >>> penstock.Worker(penstock.connect("memory:"), tubes=[]).stop()
+        """
+        self._told_to_stop += 2 if now else 1
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopping.set)
+                if self._slots is not None:
+                    self._loop.call_soon_threadsafe(self._slots.hurry)
+
+    @contextlib.contextmanager
+    def _listening(self, signals: bool) -> Iterator[None]:
+        assert self._loop is not None
+        actions: dict[int, Callable[[], None]] = {}
+        if signals:
+            actions = {
+                signal.SIGTERM: partial(self._signalled, "SIGTERM"),
+                signal.SIGINT: partial(self._signalled, "SIGINT"),
+            }
+            if hasattr(signal, "SIGHUP"):
+                actions[signal.SIGHUP] = self._hang_up
+        for number, action in actions.items():
+            self._loop.add_signal_handler(number, action)
+        try:
+            yield
+        finally:
+            for number in actions:
+                self._loop.remove_signal_handler(number)
+
+    def _signalled(self, name: str) -> None:
+        running = len(self._slots.running) if self._slots else 0
+        if self._told_to_stop:
+            log.warning("%s again: stopping at once, giving back %d running tasks", name, running)
+        else:
+            log.info("%s: finishing %d running tasks within %g s", name, running, self.grace)
+        self.stop()
+
+    async def _work(self, queue: Queue, until_empty: bool, horizon: int | None) -> None:
+        loop = asyncio.get_running_loop()
+        slots = Slots(self.name, self.concurrency, self._most_ahead, self._processes, self._hooks, self.tally)
+        slots.fetcher = fetcher = Fetcher(
+            queue,
+            lambda tasks, began: _soon(loop, slots.arrived, tasks, began),
+            lambda task: _soon(loop, slots.lost, task),
+        )
+        fetcher.slots = self.concurrency
+        slots.buries_unknown = set(self._weights or ())
+        self._slots = slots
+        scheduler = Scheduler(queue)
+        if not until_empty and self._weights is None:
+            slots.extra[SCHEDULES] = scheduler.handler
+        await asyncio.to_thread(self._open_lines, queue, slots)
+        fetcher.start()
+        watching = loop.create_task(slots.watch(queue), name="penstock watch")
+        try:
+            await self._until_stopped(queue, fetcher, until_empty, horizon)
+        finally:
+            watching.cancel()
+            await self._drain(slots, fetcher)
+
+    def _open_lines(self, queue: Queue, slots: Slots) -> None:
+        """Make or alter the tubes of the handlers, and take from them from now on."""
+        registry: Registry = self._app.handlers
+        names = list(registry) if self._weights is None else list(self._weights)
+        lines = [Line(_tube(queue, registry, name), self._weight(name)) for name in names]
+        for asked in registry.schedules:
+            queue._store_schedule(asked)
+        lines += [Line(queue.create_tube(name, if_not_exists=True), 1.0) for name in slots.extra]
+        slots.registry = registry
+        for line in lines:
+            slots.fetcher.add_line(line)
+        if not names:
+            log.warning("there are no handlers: define some with @q.handler(..)")
+
+    def _weight(self, name: str) -> float:
+        return 1.0 if self._weights is None else self._weights[name]
+
+    async def _until_stopped(self, queue: Queue, fetcher: Fetcher, until_empty: bool, horizon: int | None) -> None:
+        while not self._stopping.is_set():
+            if not until_empty:
+                await self._stopping.wait()
+            elif not fetcher.pending and await asyncio.to_thread(is_empty, queue, list(fetcher.lines), horizon):
+                return
+            else:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), EMPTY_LOOK)
+
+    async def _drain(self, slots: Slots, fetcher: Fetcher) -> None:
+        """Take no more, finish what runs within the grace, give back the rest."""
+        loop = asyncio.get_running_loop()
+        settled = asyncio.Event()
+        fetcher.stop_taking(lambda: _soon(loop, settled.set))
+        await settled.wait()
+        await slots.finish(self.grace, lambda: self._told_to_stop > 1)
+        left = await asyncio.to_thread(fetcher.close, LAST_WORDS)
+        if left:
+            log.error("%d tasks could not be ended: they come back when their leases end", left)
+        await slots.runners.close()
+
+    @property
+    def abandoned(self) -> int:
+        """How many handlers still run although the worker has stopped; a process need not wait for them."""
+        return sum(run.abandoned for run in self._slots.running) if self._slots else 0
+
+    # -- reloading ---------------------------------------------------------------------------------
+
+    def _hang_up(self) -> None:
+        """SIGHUP."""
+        assert self._loop is not None
+        if self.app is None:
+            log.warning("SIGHUP, but this worker does not know where its code is: start it with `penstock worker`")
+        elif self._reloading is None or self._reloading.done():
+            self._reloading = self._loop.create_task(self._reload(self.app), name="penstock reload")
+        else:
+            log.warning("SIGHUP, but the code is being reloaded already")
+
+    async def _reload(self, app: App) -> None:
+        """Take over the handlers of the new code; what runs goes on in the old one, and no lease is touched."""
+        try:
+            queue = await asyncio.to_thread(app.reload)
+        except (Exception, SystemExit):
+            log.exception("the code could not be reloaded; the old one stays")
+            return
+        await self.take_over(queue)
+
+    async def take_over(self, queue: Any) -> None:
+        """Use the handlers of another queue on the same store from now on.
+
+        >>> import asyncio, penstock
+        >>> worker = penstock.Worker(penstock.connect("memory:"))
+        >>> asyncio.run(worker.take_over(penstock.connect("memory:")))
+        """
+        old, self._app = self._app, queue
+        slots, twin = self._slots, self._queue
+        if slots is None or twin is None:
+            return
+        try:
+            await asyncio.to_thread(self._open_lines, twin, slots)
+        except Exception:
+            log.exception("the new handlers could not be used; the old ones stay")
+            self._app = old
+            return
+        if self._weights is None:
+            for name in set(old.handlers) - set(queue.handlers):
+                slots.fetcher.lines[name].leaving = True
+        slots.runners.renew()
+        slots.fetcher.poke()
+        log.info("handlers reloaded: %s", ", ".join(sorted(queue.handlers)) or "none")
+
+
+def _tube(queue: Queue, registry: Registry, name: str) -> Tube:
+    """The tube of a handler as that asks for it; one without a handler as it is."""
+    definition = registry.get(name)
+    if definition is not None:
+        return queue._tube_of(definition, alter=True)
+    try:
+        tube = queue.tube(name)
+    except TubeNotFound as error:
+        raise UsageError(f"{error}, and no handler says what it should be") from None
+    log.warning("tube %r has no handler here: its tasks will be buried", name)
+    return tube
+
+
+def _weights(tubes: Iterable[str] | Mapping[str, float] | None) -> dict[str, float] | None:
+    if tubes is None:
+        return None
+    if isinstance(tubes, str):
+        raise UsageError(f"tubes must be a list of names or a dict of weights, got {tubes!r}: pass [{tubes!r}]")
+    weights = dict(tubes) if isinstance(tubes, Mapping) else dict.fromkeys(tubes, 1.0)
+    for name, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e9:
+            raise UsageError(f"the weight of tube {name!r} must be a number above 0, got {shown(weight)}")
+    return weights
+
+
+def _twin(app: Any) -> Queue:
+    """A queue on the same store with a session of its own: leases of the worker are nobody else's."""
+    engine = getattr(app._engine, "engine", app._engine)
+    twin = Queue(engine.twin(), new_session(app._session.ttl))
+    twin._kinds, twin._makers = app._kinds, app._makers
+    twin._start()
+    return twin
+
+
+def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+        loop.call_soon_threadsafe(call, *args)
