@@ -1,4 +1,4 @@
-"""A process that runs handlers: `python -m penstock.worker.child <fd to read> <fd to write>`, started by a worker."""
+"""A process that runs handlers: `python -m penstock.worker.child <fd to read> <fd to write> ..`, started by a worker."""
 
 from __future__ import annotations
 
@@ -109,6 +109,7 @@ def _module(name: str, main: list[str | None] | None) -> Any:
 
 def main() -> None:
     read, write = int(sys.argv[1]), int(sys.argv[2])
+    sys.argv = sys.argv[3:]
     os.set_inheritable(read, False)
     os.set_inheritable(write, False)
     with os.fdopen(read, "rb") as messages, os.fdopen(write, "wb") as answers:

@@ -48,7 +48,8 @@ class Child:
         down_read, down_write = os.pipe()
         up_read, up_write = os.pipe()
         try:
-            words = [sys.executable, "-m", "penstock.worker.child", str(down_read), str(up_write)]
+            # A program may read its arguments while it is imported: the child has those of the worker.
+            words = [sys.executable, "-m", "penstock.worker.child", str(down_read), str(up_write), *sys.argv]
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
             # Signals of the terminal are for the worker, which ends its children itself.
             process = await asyncio.create_subprocess_exec(
