@@ -179,8 +179,6 @@ def test_a_table_that_cannot_be_a_tube_is_refused_by_what_is_missing(q, bench): 
             q.adopt("x", table="x", fields={"status": "status"})
         return
     with q.transaction() as tx:
-        if bench.engine.name == "postgres":
-            tx.connection.execute("CREATE SCHEMA IF NOT EXISTS public")
         tx.connection.execute("CREATE TABLE x (id INTEGER PRIMARY KEY, note TEXT)")
     with pytest.raises(UsageError, match="status"):
         q.adopt("x", table="x", fields={"status": "status"})

@@ -415,4 +415,5 @@ def give_back(url: str) -> None:
         it.execute(sql.SQL("select {s}.drop_parts(number) from {s}.tubes").format(**names))
         for table in ("tubes", "sessions", "events", "waits"):
             it.execute(sql.SQL("delete from {s}.{table}").format(table=sql.Identifier(table), **names))
-    _used.append(url)
+    # What else a test has written into the URL, such as a search path, is nothing to the next one.
+    _used.append(shared_server().url(DATABASE, schema=schema))
