@@ -1,0 +1,122 @@
+"""A store under test, a program with handlers on it, and workers that run them. Time is the real one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.support import engines
+from tests.support.blocking import Blocking, unwrap
+
+import penstock
+from penstock import Tally, Worker
+
+PATIENCE = 30.0
+
+
+class AsyncApp(Blocking):
+    """An async queue for blocking tests: its handlers can be called and put to like blocking ones."""
+
+    def handler(self, tube: str, **options: Any) -> Callable[[Any], Any]:
+        return self._defining(self._target.handler(tube, **options))
+
+    def periodic(self, tube: str, **options: Any) -> Callable[[Any], Any]:
+        return self._defining(self._target.periodic(tube, **options))
+
+    def _defining(self, define: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda function: AsyncHandler(self._loop, define(function))
+
+
+class AsyncHandler(Blocking):
+    """A handler of an async queue."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._target(*args, **kwargs)
+
+
+class Bench(engines.Bench):
+    """Opens queues on one store with the real clock."""
+
+    def connect(self, **options: Any) -> Any:
+        queue = super().connect(**{"clock": None, **options})
+        return AsyncApp(self._loop, queue._target) if self._loop is not None else queue
+
+
+def work(q: Any, **options: Any) -> Tally:
+    """Let a worker run until nothing is left to do; options are the worker's, and horizon."""
+    horizon = options.pop("horizon", None)
+    return Worker(unwrap(q), **options).run(until_empty=True, horizon=horizon, signals=False)
+
+
+class Working:
+    """A worker in a thread of its own, for tests that look at it while it works: `with Working(q) as worker:`.
+
+    Leaving stops it and waits for its end.
+    """
+
+    def __init__(self, q: Any, **options: Any) -> None:
+        self.worker = Worker(unwrap(q), **options)
+        self.tally = self.worker.tally
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="worker under test", daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.worker.run(signals=False)
+        except BaseException as error:
+            self.error = error
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> Working:
+        self._thread.start()
+        return self
+
+    def stop(self, now: bool = False) -> Tally:
+        """Stop it and wait until it has ended."""
+        self.worker.stop(now)
+        return self.ended()
+
+    def ended(self) -> Tally:
+        """Wait until it has ended; what it raised is raised here."""
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive(), "the worker does not end"
+        if self.error is not None:
+            raise self.error
+        return self.tally
+
+    def __enter__(self) -> Working:
+        return self.start()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.worker.stop(now=error is not None)
+        self._thread.join(PATIENCE)
+        if error is None:
+            self.ended()
+
+
+def until(condition: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """Wait until something is true; answers it."""
+    end = time.monotonic() + patience
+    pause = threading.Event()
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come true"
+        pause.wait(0.002)
+    return found
+
+
+def until_state(tube: Any, id: Any, state: str) -> Any:
+    """Wait until a task is in a state, or, with state "gone", no longer there; answers it."""
+
+    def look() -> Any:
+        try:
+            task = tube.peek(id)
+        except penstock.TaskNotFound:
+            return state == "gone"
+        return task if task.state == state else None
+
+    return until(look)
