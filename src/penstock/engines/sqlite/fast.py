@@ -151,9 +151,6 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
     if tube is None or op.lane is not None or op.drain:
         return None
     config = tube.config
-    lanes = config.features.lanes
-    if lanes and config.lane_concurrency is None and op.n > 1:
-        return None
     verbs.check_take(config, op)
     tube.settle(now)
     head = tube.head
@@ -163,25 +160,45 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
     if wanted <= 0 or config.paused:
         return []
     holder = tx.join(op.session, now)
-    token = tube.next_tokens(wanted)
+    if not config.features.lanes or config.lane_concurrency is not None:
+        return _grant(tube, op, holder.number, now, wanted, False)
+    granted: list[Record] = []
+    part = wanted
+    while len(granted) < wanted:
+        more = _grant(tube, op, holder.number, now, min(part, wanted - len(granted)), True)
+        granted += more
+        if not more:
+            break
+        lane = more[-1].lane
+        if lane is not None:
+            next_in_lane(tube, lane)
+        # Where there are lanes, what comes after one of theirs is known only once its next task stands in the line.
+        part = 2 * part if lane is None else 1
+    return granted
+
+
+def _grant(tube: SqliteTube, op: ops.Take, session: int, now: int, wanted: int, to_lane: bool) -> list[Record]:
+    """Grant the first tasks of the line; with to_lane none after the first one that is in a lane."""
+    head = tube.head
+    rows = tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall()
+    if to_lane:
+        last = next((i for i, row in enumerate(rows) if row[_LANE] is not None), len(rows))
+        rows = rows[: last + 1]
+    token = tube.next_tokens(len(rows)) if rows else 0
     granted: list[Record] = []
     grants: list[tuple[Any, ...]] = []
-    for row in tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall():
+    for row in rows:
         token += 1
-        record = _granted(row, holder.number, token, now, op.ttr)
+        record = _granted(row, session, token, now, op.ttr)
         deadline = record.deadline
         if deadline is not None and (head.next_due is None or deadline < head.next_due):
             head.next_due = deadline
         granted.append(record)
-        grants.append((holder.number, token, record.attempt, now, deadline, deadline, record.seq))
+        grants.append((session, token, record.attempt, now, deadline, deadline, record.seq))
     if granted:
         _write(tube, "grant", grants)
         head.counters.call(Event.TAKE, len(granted))
         head.counters.move(READY, TAKEN, len(granted))
-    if lanes and config.lane_concurrency is None:
-        for record in granted:
-            if record.lane is not None:
-                next_in_lane(tube, record.lane)
     return granted
 
 
@@ -196,8 +213,9 @@ def _granted(row: tuple[Any, ...], session: int, token: int, now: int, ttr: int 
     return record
 
 
-_STATE, _SESSION, _TOKEN, _TAKEN_AT, _ATTEMPT, _TTR, _DEADLINE = (
-    Record._fields.index(name) for name in ("state", "session", "token", "taken_at", "attempt", "ttr", "deadline")
+_STATE, _SESSION, _TOKEN, _TAKEN_AT, _ATTEMPT, _TTR, _DEADLINE, _LANE = (
+    Record._fields.index(name)
+    for name in ("state", "session", "token", "taken_at", "attempt", "ttr", "deadline", "lane")
 )
 
 
