@@ -82,6 +82,10 @@ class Worker:
         self._queue: Queue | None = None
         self.app: App | None = None
         """Where the handlers come from; SIGHUP loads it again."""
+        self.on_start: Callable[[], None] | None = None
+        """Called when it listens to signals and takes tasks."""
+        self.cut_short: str | None = None
+        """The signal that stopped it without waiting for what ran."""
         self._reloading: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------
@@ -157,6 +161,7 @@ class Worker:
     def _signalled(self, name: str) -> None:
         running = len(self._slots.running) if self._slots else 0
         if self._told_to_stop:
+            self.cut_short = name
             log.warning("%s again: stopping at once, giving back %d running tasks", name, running)
         else:
             log.info("%s: finishing %d running tasks within %g s", name, running, self.grace)
@@ -178,6 +183,8 @@ class Worker:
             slots.extra[SCHEDULES] = scheduler.handler
         await asyncio.to_thread(self._open_lines, queue, slots)
         fetcher.start()
+        if self.on_start is not None:
+            self.on_start()
         watching = loop.create_task(slots.watch(queue), name="penstock watch")
         try:
             await self._until_stopped(queue, fetcher, until_empty, horizon)
