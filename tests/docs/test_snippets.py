@@ -1,27 +1,14 @@
-"""Every ```python block of the README and the docs runs, one namespace a page."""
+"""What the README and the docs show runs, as tests/docs/pages.py says."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.docs.pages import PAGES, ROOT, Block, blocks, run, runs, type_in
 from tests.support import postgres
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
-
-
-def blocks(page: Path) -> list[str]:
-    """The snippets of a page, each moved down to its line so that a traceback names it."""
-    text = page.read_text()
-    return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in BLOCK.finditer(text)]
-
-
-WITH_SNIPPETS = [page for page in PAGES if blocks(page)]
 
 
 @pytest.fixture
@@ -35,18 +22,23 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server.drop_database("shop")
 
 
-@pytest.mark.parametrize("page", WITH_SNIPPETS, ids=lambda page: str(page.relative_to(ROOT)))
+def of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=of)
 def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
-    if ":///shop" in "".join(blocks(page)):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if any(":///shop" in block.text for block in blocks(page) if block.language in ("python", "bash")):
         request.getfixturevalue("shop")
     for _ in ("the first time", "again in the same folder"):
-        names: dict[str, Any] = {"__name__": "snippet"}
-        for snippet in blocks(page):
-            exec(compile(snippet, str(page), "exec"), names)
-        for value in list(names.values()):
-            if type(value).__name__ == "Queue":
-                value.close()
+        run(page)
+
+
+def test_a_command_that_fails_is_noticed():
+    with pytest.raises(AssertionError, match="no such file"):
+        type_in(Block("bash", "echo on\ncat 'no such file'\necho never\n", 0), None, {"PATH": "/bin:/usr/bin"})
 
 
 def test_links_between_pages_lead_somewhere():
