@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
-from penstock.engines.keeper import Keeper
+from penstock.engines.keeper import Bell, Keeper
 from penstock.engines.line import Answer, Lines, Waiter, raised
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
@@ -109,6 +109,16 @@ class Store(ABC):
         """True when another process has changed the store since the last look."""
         return False
 
+    def bell(self) -> Bell:
+        """What wakes the thread that keeps time."""
+        return Bell()
+
+    def poll_pause(self, now: int) -> float | None:
+        """Seconds until the next look for changes of other processes."""
+        if self.poll_seconds is None:
+            return None
+        return self.poll_seconds if now - self._foreign_at < SECOND else 2 * self.poll_seconds
+
     # -- performing ops ----------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -116,7 +126,7 @@ class Store(ABC):
         if isinstance(self.clock, ManualClock):
             self.clock.follow(self)
         else:
-            self._keeper = Keeper(self, self.name)
+            self._keeper = Keeper(self, self.name, self.bell())
 
     def execute(self, op: ops.Op[R], strict: bool = True) -> R:
         """Perform one op; what it refuses is raised."""
@@ -309,7 +319,7 @@ class Store(ABC):
             if self.foreign_change():
                 self.serve_all()
                 self._foreign_at = now
-            pauses.append(self.poll_seconds if now - self._foreign_at < SECOND else 2 * self.poll_seconds)
+            pauses.append(self.poll_pause(now) or 1.0)
         if self.users <= 0 and self.forsaken is not None:
             self.forsaken(self)
         return max(0.0005, min(pauses))

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import apsw
 
 from penstock.engines import verbs
+from penstock.engines.keeper import Bell
 from penstock.engines.line import raised
 from penstock.engines.sqlite import fast, merge
+from penstock.engines.sqlite.bell import WriteBell
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.presence import Presence
@@ -24,6 +26,8 @@ from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError,
 from penstock.model.task import Record
 
 R = TypeVar("R")
+HEARING_POLL = 0.1
+"""Seconds between two looks for changes of others where the system tells of them."""
 FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: fast.ack}
 
 
@@ -31,6 +35,7 @@ class SqliteStore(Store):
     """One per process and file: one connection that writes, one that looks out for other processes."""
 
     poll_seconds = 0.002
+    """Between two looks for changes of others, where nobody tells of them or somebody has just written."""
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)
@@ -42,6 +47,9 @@ class SqliteStore(Store):
         self._main: Database = None  # type: ignore[assignment]  # set by what follows
         self._presence: Presence | None = None
         self._seen: list[int] = []
+        self._bell: WriteBell | None = None
+        self._heard = 0
+        """How many of the watches have a file that the bell hears of."""
         if place.read_only or not _may_write(place):
             self._open_to_read()
         else:
@@ -182,9 +190,22 @@ class SqliteStore(Store):
                 if path.exists():
                     self._watches.append(Database(path, "NORMAL", read_only=True))
             seen = [watch.value("PRAGMA data_version") for watch in self._watches]
+            if self._bell is not None and self._heard < len(self._watches):
+                path = paths[self._heard]
+                self._heard += self._bell.watch(path.with_name(f"{path.name}-wal"))
         changed = seen != self._seen
         self._seen = seen
         return changed
+
+    def bell(self) -> Bell:
+        lines = self._lines  # not the store itself, which must not be held by what its keeper waits for
+        self._bell = WriteBell.made(lambda: lines.count)
+        return self._bell or Bell()
+
+    def poll_pause(self, now: int) -> float | None:
+        if self._bell is None or not self._heard or self._heard < len(self._watches) or self._bell.is_alert:
+            return super().poll_pause(now)
+        return HEARING_POLL
 
     # -- transactions of callers -------------------------------------------------------------------
 
@@ -271,6 +292,8 @@ class SqliteStore(Store):
         self._tx.disown()
         for watch in self._watches:
             watch.disown()
+        if self._bell is not None:
+            self._bell.close()
         if self._presence is not None:
             self._presence.vanish()
 
