@@ -10,7 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from penstock.model.errors import UsageError
 from penstock.model.retry import Exponential
-from penstock.model.tube import TubeConfig, check_name
+from penstock.model.tube import Kind, TubeConfig, check_name
 from penstock.shape import Shape, signature
 
 P = ParamSpec("P")
@@ -60,32 +60,33 @@ class Definition(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {getattr(self.function, '__qualname__', self.function)} of {self.tube_name!r}>"
 
-    def first_options(self, features: Any) -> dict[str, Any]:
+    def first_options(self, kind: Kind) -> dict[str, Any]:
         """The options of a tube that is made for this handler."""
-        defaults = {name: value for name, value in DEFAULTS.items() if _has(features, name)}
-        return {**defaults, **self.options}
+        return {**_defaults(kind, kind.defaults.get), **self.options}
 
     def changes(self, config: TubeConfig) -> dict[str, Any]:
         """What an existing tube lacks of what the handler asks for.
 
         Defaults count only where the tube says nothing about failures, or about time, itself.
         """
-        asked = dict(self.options)
         if self.kind is not None and self.kind != config.kind:
             raise UsageError(
                 f"the handler of {self.tube_name!r} asks for kind {self.kind!r}, the tube has {config.kind!r}, "
                 "which is fixed; drop the tube or leave kind= out"
             )
-        if config.retry is None and config.max_attempts is None and not {"retry", "max_attempts"} & set(asked):
-            asked |= {name: DEFAULTS[name] for name in ("retry", "max_attempts") if _has(config.features, name)}
-        if config.ttr is None and "ttr" not in asked and not config.ttr_is_ttl and _has(config.features, "ttr"):
-            asked["ttr"] = DEFAULTS["ttr"]
+        asked = {**_defaults(config, lambda option: getattr(config, option)), **self.options}
         whole = config.altered(asked)
         return {name: value for name, value in asked.items() if getattr(whole, name) != getattr(config, name)}
 
 
-def _has(features: Any, option: str) -> bool:
-    return option not in NEEDS or bool(getattr(features, NEEDS[option]))
+def _defaults(of: Kind | TubeConfig, said: Callable[[str], Any]) -> dict[str, Any]:
+    """The defaults for a tube that says nothing about failures, or about time, as far as its kind has them."""
+    names = list[str]()
+    if said("retry") is None and said("max_attempts") is None:
+        names += ["retry", "max_attempts"]
+    if said("ttr") is None and not of.ttr_is_ttl:
+        names.append("ttr")
+    return {name: DEFAULTS[name] for name in names if name not in NEEDS or getattr(of.features, NEEDS[name])}
 
 
 def _tube_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -336,7 +336,7 @@ class AsyncQueue:
         except TubeNotFound:
             kind = calls.kind_named(self._kinds, definition.kind or "standard")
         try:
-            made = await self.create_tube(name, kind.name, **definition.first_options(kind.features))
+            made = await self.create_tube(name, kind.name, **definition.first_options(kind))
         except TubeExists:  # another process was faster
             return await self._fitted(await self._engine.execute(ops.GetTube(name)), definition, alter)
         handlers.log.info("tube %r was made for %r", name, definition)

@@ -442,7 +442,7 @@ class Queue:
         except TubeNotFound:
             kind = calls.kind_named(self._kinds, definition.kind or "standard")
         try:
-            made = self.create_tube(name, kind.name, **definition.first_options(kind.features))
+            made = self.create_tube(name, kind.name, **definition.first_options(kind))
         except TubeExists:  # another process was faster
             return self._fitted(self._engine.execute(ops.GetTube(name)), definition, alter)
         handlers.log.info("tube %r was made for %r", name, definition)
