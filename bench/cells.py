@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import beanstalk, files, growth, ours, phases, postgres, size, tarantool, wake
+from bench import beanstalk, files, growth, ours, phases, postgres, size, tarantool, wake, worker
 from bench.cell import Bound, Cell, Opener, Subject
 from bench.scale import Scale
 
@@ -144,6 +144,7 @@ CELLS = (
         for name in growth.BACKLOGS
     ),
     Cell("size", SIZE, stored, size.FIGURES, (Bound("filling MB", most=200),), "alone", 1, sized=True),
+    *worker.CELLS,
     *postgres.CELLS,
 )
 NOTES = {
@@ -156,5 +157,6 @@ NOTES = {
     "busy": "share of all cores in use during the rounds, by anybody; kept awake it is always near 100%",
     "wake": "from before put() is called until take() has answered; the first twentieth is not counted",
     "growth": "ratio: the cost of a cycle to its cost in the smallest store; stores are measured in turns",
+    **worker.NOTES,
     **postgres.NOTES,
 }
