@@ -1,16 +1,77 @@
-"""The queue that a command works on."""
+"""The queue that a command works on, and the session that it works as."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from penstock.blocking import Queue, connect
 from penstock.cli import settings
+from penstock.engines import open_engine, store_name
+from penstock.model import ops
+from penstock.model.duration import SECOND, Seconds
+from penstock.model.errors import EngineUnavailable
+from penstock.model.session import check_ttl, new_session
+
+FILE = "sqlite:///"
 
 
 @contextmanager
-def opened() -> Iterator[Queue]:
-    """The queue of --url or PENSTOCK_URL, for one command; closed at the end."""
-    with connect(settings.url()) as queue:
+def opened(create: bool = False) -> Iterator[Queue]:
+    """The queue of --url or PENSTOCK_URL, for one command; closed at the end.
+
+    create: a file that is not there is made. Otherwise that is an error, so that a wrong name makes no file.
+    """
+    url = settings.url()
+    if not create:
+        _check_exists(url)
+    with connect(url) as queue:
         yield queue
+
+
+def _check_exists(url: str) -> None:
+    name = store_name(url)
+    path = Path(name.removeprefix(FILE).removesuffix("?mode=ro"))
+    if name.startswith(FILE) and not path.exists():
+        raise EngineUnavailable(f"there is no file {path}; `penstock create TUBE` makes it, with a first tube")
+
+
+@contextmanager
+def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator[Queue]:
+    """A queue whose session outlives this program: what is taken stays taken until it is finished or time is up.
+
+    seconds: how long, for a new session
+    uuid: a session that another run of the program left; it lives as long again
+
+    An error ends a new session, and so gives back what it took.
+    """
+    url = settings.url()
+    _check_exists(url)
+    # Not direct: on SQLite the sessions of processes end when nobody has the file open any more. [rule 13]
+    session = new_session(None if seconds is None or uuid else check_ttl(seconds), direct=False)
+    engine = open_engine(url, None, "strict")
+    queue = Queue(engine, session)
+    try:
+        queue._start()
+        if uuid:
+            queue.identify(uuid)
+        yield queue
+    except BaseException:
+        leave(queue) if uuid and queue.identify() != session.uuid else queue.close()
+        raise
+    leave(queue)
+
+
+def leave(queue: Queue) -> None:
+    """Close a queue without the end of its session, which lives on for its ttl from now."""
+    engine, held = queue._engine, queue._session
+    # A session is left for another one; this one is over before anybody looks.
+    exit = new_session(SECOND)
+    try:
+        engine.execute(ops.OpenSession(exit))
+        engine.execute(ops.Identify(exit.uuid, held))
+    finally:
+        engine.lose(held)
+        engine.close()
+        queue._closed = True
