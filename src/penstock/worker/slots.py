@@ -30,6 +30,9 @@ LOOK = 1.0
 """Seconds between two looks at what runs."""
 LAST_WORDS = 5.0
 """Seconds, after the grace, in which handlers can clean up and tasks are given back."""
+TAKEN_AWAY = ("lost", "late")
+"""Why a run is to stop whose task is not ours any more."""
+WORDS = {"fail": "failed", "abort": "aborted", "bury": "was buried"}
 
 
 class Slots:
@@ -111,10 +114,15 @@ class Slots:
         try:
             ending = await self._called(run)
             seconds = time.monotonic() - run.started
-            tally.add(ending.ok, seconds)
+            outcome = _outcome(run, ending)
+            ok = ending.ok and outcome not in TAKEN_AWAY
+            tally.add(ok, seconds, outcome)
             self._pace = seconds if self._pace is None else self._pace + 0.05 * (seconds - self._pace)
             if self._hooks is not None:
-                _call(self._hooks.measure, self._name, tube, ending.ok, seconds)
+                _call(self._hooks.measure, self._name, tube, ok, seconds)
+            if log.isEnabledFor(logging.DEBUG):
+                facts = {**run.facts, "ending": outcome, "seconds": round(seconds, 6)}
+                log.debug("task %r of %r has run: %s", run.task.id, tube, outcome, extra=facts)
         finally:
             tally.busy -= 1
             if self._hooks is not None:
@@ -132,7 +140,7 @@ class Slots:
                 returned = await self.runners.call(run, value)
             return settling.returned(task, returned, handler.stores_result)
         except asyncio.CancelledError as error:
-            if run.why in ("lost", "late"):
+            if run.why in TAKEN_AWAY:
                 return settling.NOTHING
             if run.why is not None and task._ended is None:
                 return REFUND
@@ -144,7 +152,7 @@ class Slots:
                 what = (
                     task.id,
                     task.tube,
-                    "failed" if ending.verb == "fail" else "aborted",
+                    WORDS[ending.verb],
                     type(error).__name__,
                     error,
                 )
@@ -275,6 +283,13 @@ class Slots:
         log.warning("task %r of %r is to stop: %s", run.task.id, run.task.tube, why, extra=run.facts)
         if not run.thread:
             self.running[run].cancel()
+
+
+def _outcome(run: Run, ending: Ending) -> str:
+    """How a run ended, as it is counted."""
+    if run.why in TAKEN_AWAY and run.task._ended is None:
+        return run.why
+    return "by_hand" if ending is settling.NOTHING else ending.verb
 
 
 def _call(hook: Callable[..., None], *args: Any) -> None:

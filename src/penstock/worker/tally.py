@@ -19,7 +19,7 @@ class Hooks(Protocol):
         """A handler starts."""
 
     def measure(self, name: str, tube: str, ok: bool, seconds: float) -> None:
-        """A handler has ended; ok is False when it raised, aborted or had bad data."""
+        """A handler has ended; ok is False when it raised, aborted, had bad data, or lost its task."""
 
     def dec_busy(self, name: str, tube: str) -> None:
         """The handler's slot is free again. Always comes after inc_busy."""
@@ -28,21 +28,25 @@ class Hooks(Protocol):
 class TubeTally:
     """The runs of one tube."""
 
-    __slots__ = ("buckets", "busy", "ok", "seconds", "trouble")
+    __slots__ = ("buckets", "busy", "ok", "outcomes", "seconds", "trouble")
 
     def __init__(self) -> None:
         self.busy = 0
         self.ok = 0
         self.trouble = 0
-        """Runs that failed, aborted or had bad data."""
+        """Runs that failed, aborted, had bad data, or lost their task."""
+        self.outcomes: dict[str, int] = {}
+        """The same runs by how they ended: ack, fail, abort, bury, release, refund, by_hand, lost or late."""
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS) + 1)
 
-    def add(self, ok: bool, seconds: float) -> None:
+    def add(self, ok: bool, seconds: float, outcome: str | None = None) -> None:
         if ok:
             self.ok += 1
         else:
             self.trouble += 1
+        outcome = outcome or ("ack" if ok else "fail")
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
         self.seconds += seconds
         self.buckets[bisect_left(BUCKETS, seconds)] += 1
 
@@ -65,15 +69,15 @@ class Tally:
 
     @property
     def ok(self) -> int:
-        return sum(tube.ok for tube in self.tubes.values())
+        return sum(tube.ok for tube in list(self.tubes.values()))
 
     @property
     def trouble(self) -> int:
-        return sum(tube.trouble for tube in self.tubes.values())
+        return sum(tube.trouble for tube in list(self.tubes.values()))
 
     @property
     def busy(self) -> int:
-        return sum(tube.busy for tube in self.tubes.values())
+        return sum(tube.busy for tube in list(self.tubes.values()))
 
     def __repr__(self) -> str:
         return f"<Tally ok {self.ok}, trouble {self.trouble}, given back {self.given_back}, lost {self.lost}>"
