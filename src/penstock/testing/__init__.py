@@ -1,14 +1,52 @@
-"""For tests of code that uses Penstock: a clock that stands still, lost sessions, new runs."""
+"""For tests of code that uses Penstock: a clock that stands still, handlers run inline, lost sessions, new runs.
+
+A plugin of pytest has the fixtures penstock_clock and penstock_queue; see docs/testing.md.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from penstock.engines import open_store, release_store, replace_store
+from penstock.model import ops
 from penstock.model.clock import ManualClock
 from penstock.model.errors import UsageError
+from penstock.testing.assertions import assert_not_put, assert_put
+from penstock.testing.draining import Drained, Ran, adrain, drain
+from penstock.testing.running import inline
 
-__all__ = ["ManualClock", "lose", "new_run", "waiting"]
+__all__ = [
+    "Drained",
+    "ManualClock",
+    "Ran",
+    "adrain",
+    "assert_not_put",
+    "assert_put",
+    "drain",
+    "empty",
+    "inline",
+    "lose",
+    "new_run",
+    "waiting",
+]
+
+
+def empty(queue: Any) -> None:
+    """Remove all tasks, schedules and events of a queue. Its tubes stay, with their options and lanes.
+
+    >>> import penstock
+    >>> q = penstock.connect("memory:")
+    >>> jobs = q.create_tube("jobs")
+    >>> task = jobs.put(1)
+    >>> empty(q)
+    >>> jobs.tasks()
+    []
+    """
+    queue._engine.check_owner()
+    engine = getattr(queue._engine, "engine", queue._engine)
+    for config in engine.execute(ops.ListTubes()):
+        engine.execute(ops.TruncateTube(config.name))
+    engine.execute(ops.ForgetHistory(2**63 - 1))
 
 
 def lose(queue: Any) -> None:

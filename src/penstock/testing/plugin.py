@@ -1,1 +1,0 @@
-"""The pytest plugin: fixtures for tests of programs that use Penstock."""
