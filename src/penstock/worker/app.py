@@ -60,6 +60,10 @@ class App:
         self.queue = queue
         return queue
 
+    def files(self) -> list[str]:
+        """The files of the program's own modules."""
+        return [str(module.__file__) for module in list(sys.modules.values()) if self._is_own(module)]
+
     def _is_own(self, module: ModuleType | None) -> bool:
         """Whether a module is part of the program: beside its first one, and not installed."""
         file = getattr(module, "__file__", None)

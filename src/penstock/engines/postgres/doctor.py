@@ -10,9 +10,10 @@ import argparse
 import shlex
 import sys
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from penstock.engines.finding import Finding, Level, counted, exit_status, graded, how_long, ranked, shown, summary
 from penstock.engines.postgres import program
 
 try:
@@ -27,8 +28,6 @@ except ImportError as error:
 from penstock.model.tube import TubeConfig
 
 Connection = psycopg.Connection[Any]
-Level = Literal["ok", "warn", "bad"]
-WORST_FIRST: tuple[Level, ...] = ("bad", "warn", "ok")
 PATIENCE = "60s"
 MANY = 1_000_000
 """How many rows of one table are counted at most."""
@@ -53,25 +52,12 @@ class Limits(NamedTuple):
     """Of connections, of locks and of the room for notifications."""
 
 
-class Finding(NamedTuple):
-    """One thing that was looked at."""
-
-    check: str
-    subject: str
-    """The tube, table, transaction or slot; "" for the server."""
-    level: Level
-    value: str
-    meaning: str
-    next_step: str = ""
-
-
 def examine(url: str, limits: Limits | None = None) -> list[Finding]:
     """Look at a server and a schema. Nothing is changed and nobody is waited for."""
     place = Place.parse(url)
     options = f"{conninfo_to_dict(place.conninfo).get('options', '')} -c statement_timeout={PATIENCE}"
     with visit(place, options=options) as connection:
-        found = list(_all(connection, place, limits or Limits()))
-    return sorted(found, key=lambda finding: WORST_FIRST.index(finding.level))
+        return ranked(_all(connection, place, limits or Limits()))
 
 
 def _all(connection: Connection, place: Place, limits: Limits) -> Iterator[Finding]:
@@ -122,21 +108,6 @@ def _value(connection: Connection, question: str, *arguments: Any) -> Any:
     return None if row is None else row[0]
 
 
-def _graded(value: float, limits: tuple[float, float]) -> Level:
-    return "bad" if value >= limits[1] else "warn" if value >= limits[0] else "ok"
-
-
-def _age(seconds: float) -> str:
-    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
-        if seconds >= 2 * size:
-            return _counted(round(seconds / size), unit)
-    return _counted(round(seconds), "second")
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
 def _migration(place: Place, *flags: str) -> str:
     """The command that mends functions."""
     url = place.address if place.schema == "penstock" else f"{place.address}?schema={quote(place.schema, safe='')}"
@@ -181,7 +152,7 @@ def _connections(connection: Connection, limits: Limits) -> Iterator[Finding]:
     yield Finding(
         "connections",
         "",
-        _graded(used / most, limits.share),
+        graded(used / most, limits.share),
         f"{used} of {most}",
         "a process of Penstock uses one for calls, one to listen, and up to pool= more for a while",
         "raise max_connections, or lower pool= in the URLs",
@@ -197,8 +168,8 @@ def _locks(connection: Connection, tubes: int, limits: Limits) -> Iterator[Findi
     yield Finding(
         "locks",
         "",
-        _graded(needed / (each * most), limits.share),
-        f"about {needed} of {each * most} for {_counted(tubes, 'tube')}",
+        graded(needed / (each * most), limits.share),
+        f"about {needed} of {each * most} for {counted(tubes, 'tube')}",
         "a tick locks the tables of all tubes at once, and all locks of the server share one table",
         "raise max_locks_per_transaction",
     )
@@ -225,13 +196,13 @@ def _transactions(connection: Connection, limits: Limits) -> Iterator[Finding]:
         """
     ).fetchall()
     for check, subject, age, state, step in rows:
-        level = _graded(float(age or 0), limits.transaction)
+        level = graded(float(age or 0), limits.transaction)
         if level != "ok":
             meaning = f"({state}) dead rows that are younger than it stay, and history behind it is not shown"
-            yield Finding(check, subject, level, _age(float(age)), meaning, step)
+            yield Finding(check, subject, level, how_long(float(age)), meaning, step)
     oldest = max((float(row[2] or 0) for row in rows), default=0.0)
-    if _graded(oldest, limits.transaction) == "ok":
-        yield Finding("transaction", "", "ok", f"the oldest is {_age(oldest)} old", "nothing keeps dead rows")
+    if graded(oldest, limits.transaction) == "ok":
+        yield Finding("transaction", "", "ok", f"the oldest is {how_long(oldest)} old", "nothing keeps dead rows")
 
 
 def _slots(connection: Connection, limits: Limits) -> Iterator[Finding]:
@@ -242,7 +213,7 @@ def _slots(connection: Connection, limits: Limits) -> Iterator[Finding]:
         """
     ).fetchall()
     for name, active, age, wal in rows:
-        level = _graded(age, limits.slot)
+        level = graded(age, limits.slot)
         if level == "ok" and (not active or wal in ("unreserved", "lost")):
             level = "warn"
         value = f"{'active' if active else 'not active'}, {age} transactions behind, WAL {wal or 'not held'}"
@@ -256,7 +227,7 @@ def _notifications(connection: Connection, limits: Limits) -> Iterator[Finding]:
     used = float(_value(connection, "select pg_notification_queue_usage()"))
     meaning = "when it is full no transaction that wakes somebody can commit"
     step = "end the transaction of the session that listens and does not read: see the oldest transactions"
-    yield Finding("notifications", "", _graded(used, limits.share), f"{used:.0%} of the room is used", meaning, step)
+    yield Finding("notifications", "", graded(used, limits.share), f"{used:.0%} of the room is used", meaning, step)
 
 
 # -- the schema ----------------------------------------------------------------------------------------
@@ -313,7 +284,7 @@ def _dead_rows(connection: Connection, schema: str, limits: Limits) -> Iterator[
         table = f"{templates.quoted(schema)}.{templates.quoted(name)}"
         level: Level = "bad" if off or dead - live >= 10 * limits.dead else "warn"
         when = f"vacuumed {vacuumed:%Y-%m-%d %H:%M}" if vacuumed else "never vacuumed"
-        value = f"{_counted(dead, 'dead row')}, {_counted(live, 'live row')}, {when}"
+        value = f"{counted(dead, 'dead row')}, {counted(live, 'live row')}, {when}"
         meaning = "autovacuum is switched off for it" if off else "vacuum does not keep up, or something keeps the rows"
         step = f"alter table {table} reset (autovacuum_enabled)" if off else f"vacuum (verbose) {table}"
         yield Finding("dead rows", name, level, value, meaning, step)
@@ -332,7 +303,7 @@ def _sessions(connection: Connection, schema: str, limits: Limits) -> Iterator[F
     assert row is not None
     late = float(row[1])
     level: Level = "warn" if late > limits.overdue else "ok"
-    value = f"{row[0]}" if level == "ok" else f"{row[0]}, one has been over for {_age(late)}"
+    value = f"{row[0]}" if level == "ok" else f"{row[0]}, one has been over for {how_long(late)}"
     step = "keep one process connected, or call q.tick() now and then"
     yield Finding(
         "sessions", "", level, value, "who may hold leases; the next call of anybody ends those that are over", step
@@ -376,7 +347,7 @@ def _tasks(connection: Connection, schema: str, number: int, config: TubeConfig,
     if lease is not None:
         level: Level = "warn" if lease > limits.lease else "ok"
         step = "snatch() gives the task to another; a ttr on the tube ends such leases by itself"
-        yield Finding("oldest lease", config.name, level, _age(lease), "since then its task has been taken", step)
+        yield Finding("oldest lease", config.name, level, how_long(lease), "since then its task has been taken", step)
     if ready is not None:
         level = "warn" if ready > limits.ready and not config.paused else "ok"
         why = "the tube is paused" if config.paused else "since then its oldest task has been ready"
@@ -384,13 +355,15 @@ def _tasks(connection: Connection, schema: str, number: int, config: TubeConfig,
             "oldest ready task",
             config.name,
             level,
-            _age(ready),
+            how_long(ready),
             why,
             "start more workers, or look whether its lane is paused",
         )
     if overdue is not None and overdue > limits.overdue:
         step = "keep one process connected, or call q.tick() now and then"
-        yield Finding("overdue", config.name, "warn", _age(overdue), "what time should have done was not done", step)
+        yield Finding(
+            "overdue", config.name, "warn", how_long(overdue), "what time should have done was not done", step
+        )
 
 
 def _counters(
@@ -401,7 +374,7 @@ def _counters(
     level: Level = "warn" if rows > limits.counters else "ok"
     meaning = "rows of counters that a tick has to fold; statistics and capacity read them all"
     step = "keep one process connected, and look for old transactions"
-    yield Finding("counters", config.name, level, _counted(rows, "row"), meaning, step)
+    yield Finding("counters", config.name, level, counted(rows, "row"), meaning, step)
 
 
 def _lanes(connection: Connection, schema: str, number: int, config: TubeConfig, limits: Limits) -> Iterator[Finding]:
@@ -444,20 +417,6 @@ def _lanes(connection: Connection, schema: str, number: int, config: TubeConfig,
 # -- the program ---------------------------------------------------------------------------------------
 
 
-def shown(findings: Sequence[Finding], everything: bool = False) -> str:
-    """Findings as text; what is well only if asked for."""
-    lines = []
-    for finding in findings:
-        where = f" {finding.subject}" if finding.subject else ""
-        if finding.level != "ok":
-            lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
-            lines.append(f"     {finding.meaning}")
-            lines.append(f"     next: {finding.next_step}")
-        elif everything:
-            lines.append(f"{finding.level:<5}{finding.check}{where}: {finding.value}")
-    return "".join(f"{line}\n" for line in lines)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m penstock.engines.postgres.doctor",
@@ -467,12 +426,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--all", action="store_true", help="print what is well, too")
     given = parser.parse_args(arguments)
     findings = examine(given.url)
-    levels = [finding.level for finding in findings]
-    place = Place.parse(given.url)
-    counts = ", ".join(f"{levels.count(level)} {level}" for level in WORST_FIRST)
-    sys.stdout.write(f"{place.address}, schema {place.schema}: {counts}\n")
+    sys.stdout.write(summary(named(given.url), findings))
     sys.stdout.write(shown(findings, given.all))
-    return max(2 - WORST_FIRST.index(level) for level in levels)
+    return exit_status(findings)
+
+
+def named(url: str) -> str:
+    """What was examined, without a password."""
+    place = Place.parse(url)
+    return f"{place.address}, schema {place.schema}"
 
 
 if __name__ == "__main__":

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+from penstock.engines.migrated import Migrated
 from penstock.engines.postgres import program
 
 try:
     from penstock.engines.postgres import migrations
-    from penstock.engines.postgres.connections import check_server, visit
+    from penstock.engines.postgres.connections import Connection, check_server, visit
     from penstock.engines.postgres.place import Place
 except ImportError as error:
     program.without_driver(__name__, error)
@@ -22,15 +24,30 @@ except ImportError as error:
 
 def run(url: str, only_script: bool = False, force: bool = False) -> str:
     """Bring the schema of a URL up to date, or answer the script that does."""
+    return script(url) if only_script else f"{migrate(url, force)}\n"
+
+
+def migrate(url: str, force: bool = False) -> Migrated:
+    """Bring the schema of a URL up to date."""
     place = Place.parse(url)
+    with _visit(place) as connection:
+        before = migrations.migrate(connection, place.schema, force)
+    return Migrated(f"schema {place.schema!r}", migrations.VERSION, before)
+
+
+def script(url: str) -> str:
+    """What brings the schema of a URL up to date."""
+    place = Place.parse(url)
+    with _visit(place) as connection:
+        return migrations.script(place.schema, migrations.tubes_of(connection, place.schema))
+
+
+@contextmanager
+def _visit(place: Place) -> Iterator[Connection]:
     with visit(place) as connection:
         check_server(connection)
         connection.execute("set standard_conforming_strings = on")
-        if only_script:
-            return migrations.script(place.schema, migrations.tubes_of(connection, place.schema))
-        before = migrations.migrate(connection, place.schema, force)
-    had = f"it had {before}" if before else "it is new"
-    return f"schema {place.schema!r} has version {migrations.VERSION}; {had}\n"
+        yield connection
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -38,6 +38,15 @@ class LaneRow(NamedTuple):
     def has_settings(self) -> bool:
         return any(value is not None for value in self[:4])
 
+    def over(self, limits: LaneLimits) -> LaneLimits:
+        """The tube's limits with the lane's own in their place."""
+        return LaneLimits(
+            limits.concurrency if self.concurrency is None else self.concurrency,
+            limits.rate if self.rate is None else self.rate,
+            limits.burst if self.burst is None else self.burst,
+            bool(self.paused),
+        )
+
 
 class Lanes:
     def __init__(self, tube: SqliteTube) -> None:
@@ -65,14 +74,7 @@ class Lanes:
         """The tube's limits with the lane's own in their place."""
         row = row or self.row(lane)
         limits = self._tube.config.limits
-        if row is None:
-            return limits
-        return LaneLimits(
-            limits.concurrency if row.concurrency is None else row.concurrency,
-            limits.rate if row.rate is None else row.rate,
-            limits.burst if row.burst is None else row.burst,
-            bool(row.paused),
-        )
+        return limits if row is None else row.over(limits)
 
     def _save(self, lane: str, old: LaneRow | None, new: LaneRow, now: int) -> None:
         """Store a lane's row, or drop it when the lane is as good as new."""

@@ -48,9 +48,6 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
     lanes, turns = config.features.lanes, config.lane_pick == "turns"
     by = ", ".join(f"k{i}" for i in range(len(keys.columns))) or "seq"
     order = f"pri, {by}" if config.features.pri or keys.columns else by
-    waiting = "lane IS NOT NULL AND place IS NULL AND state " + (
-        "= 'ready'" if config.lane_order == "skip" else "IN ('ready', 'delayed', 'buried')"
-    )
     shown = {"id": id_column, "data": keys.data or "data"}
     stored = [name for name in COLUMNS if name != "id" or own_id]
     values = {
@@ -75,7 +72,7 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
         "order": order,
         "line": ("pri, place" if config.features.pri else "place") if lanes and turns else order,
         "in_line": " AND place IS NOT NULL" if lanes else "",
-        "waiting": waiting,
+        "waiting": waiting(config),
         "slot_on_take": slot_on_take(config),
         "lease": f"seq, {id_column}, token, session, deadline, "
         "keep IS NOT NULL OR repeat IS NOT NULL OR watched_until IS NOT NULL, lane",
@@ -83,6 +80,12 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
     for index in ("due", "taken", "buried", "key", "put_id", "ready", "waiting", "slot"):
         values[f"{index}_index"] = f'"penstock_tasks_{number}_{index}"'
     return {name: text.format(**values) for name, text in named("tube.sql").items()}
+
+
+def waiting(config: TubeConfig) -> str:
+    """Which tasks stand in a lane behind the one that stands in the line for it."""
+    states = "= 'ready'" if config.lane_order == "skip" else "IN ('ready', 'delayed', 'buried')"
+    return f"lane IS NOT NULL AND place IS NULL AND state {states}"
 
 
 def slot_on_take(config: TubeConfig) -> str:

@@ -1,0 +1,94 @@
+"""Who holds tasks of a queue on PostgreSQL: read over a connection that the store lends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from penstock.engines.holdings import COUNTED, Holding, Watcher
+from penstock.engines.postgres.connections import refused
+from penstock.engines.postgres.store import PostgresStore
+from penstock.engines.postgres.tubes import existing, listed
+from penstock.model.duration import date
+from penstock.model.lane import LaneInfo, LaneLimits
+
+Connection = psycopg.Connection[Any]
+
+
+class PostgresWatcher(Watcher):
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self._schema = store.schema
+
+    def sessions(self) -> int:
+        with self._lent() as connection:
+            row = connection.execute(f"select count(*) from {self._schema}.sessions").fetchone()
+            assert row is not None
+            return int(row[0])
+
+    def holdings(self) -> list[Holding]:
+        with self._lent() as connection:
+            names = {}
+            parts = list[str]()
+            for tube in listed(connection, self._schema):
+                if self._store.writable or not tube.config.temporary:  # what is not logged cannot be read on a standby
+                    names[tube.number] = tube.config.name
+                    parts.append(
+                        f"select {tube.number}, t.lane, t.session, count(*), min(t.taken_at) "
+                        f"from {self._schema}.tasks_{tube.number} t where t.state = 'taken' group by t.lane, t.session"
+                    )
+            if not parts:
+                return []
+            rows = connection.execute(
+                f"select h.*, coalesce(s.name, '?'), ({self._schema}.now_us() - h.since) / 1e6 "
+                f"from ({' union all '.join(parts)}) h (tube, lane, session, taken, since) "
+                f"left join {self._schema}.sessions s on s.number = h.session"
+            ).fetchall()
+        return [
+            Holding(names[tube], lane, name, taken, max(0.0, float(age))) for tube, lane, _, taken, _, name, age in rows
+        ]
+
+    def lanes(self, tube: str, first: Sequence[str], limit: int) -> list[LaneInfo]:
+        schema = self._schema
+        with self._lent() as connection:
+            found = existing(connection, schema, tube)
+            if not found.config.features.lanes:
+                return []
+            number = found.number
+            rows = connection.execute(
+                f"""
+                with recursive others (lane, i) as (
+                    select {schema}.next_lane_{number}(null), 1
+                    union all
+                    select {schema}.next_lane_{number}(lane), i + 1 from others where lane is not null and i < %(most)s
+                ), named as (
+                    select lane, i - %(most)s as i from unnest(%(first)s::text[]) with ordinality f (lane, i)
+                    union all
+                    select lane, i from others where lane is not null
+                ), chosen as (
+                    select lane, min(i) as i from named group by lane order by min(i) limit %(limit)s
+                )
+                select v.lane,
+                    (select count(*) from (
+                        select from {schema}.tasks_{number} t
+                        where t.lane = v.lane and t.state = 'ready' limit %(counted)s
+                    ) ready),
+                    (select count(*) from {schema}.tasks_{number} t where t.lane = v.lane and t.state = 'taken'),
+                    l.concurrency, l.rate, l.burst, l.paused, case when l.next_at > {schema}.now_us() then l.next_at end
+                from chosen v, {schema}.tubes c, {schema}.limits_{number}(c, v.lane) l
+                where c.number = {number} order by v.i
+                """,
+                {"most": len(first) + limit, "first": list(first), "limit": limit, "counted": COUNTED},
+            ).fetchall()
+        return [LaneInfo(row[0], row[1], row[2], LaneLimits(*row[3:7]), date(row[7])) for row in rows]
+
+    @contextmanager
+    def _lent(self) -> Iterator[Connection]:
+        with self._store._connections.borrowed() as connection:
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise refused(error) from error
