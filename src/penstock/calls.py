@@ -60,9 +60,7 @@ def drafts(
     config: TubeConfig, kind: Kind, items: Iterable[Any], options: Mapping[str, Any]
 ) -> list[Draft | PenstockError]:
     """What put_many was given: a draft or an error each. Options of the call are checked once, for all."""
-    if isinstance(items, str | bytes | Mapping):
-        raise UsageError(f"put_many takes a list of items, not one {type(items).__name__}: pass [..] or use put")
-    items = list(items)
+    items = listed(items)
     if len(items) > MAX_BATCH:
         raise UsageError(f"put_many takes at most {MAX_BATCH} items a call, got {len(items)}; put them in parts")
     if config.adopted is not None:
@@ -78,6 +76,13 @@ def drafts(
         ]
     except UsageError:
         return [draft(config, kind, item, options) for item in items]
+
+
+def listed(items: Iterable[Any]) -> list[Any]:
+    """The items of put_many; one thing that only looks like many is refused."""
+    if isinstance(items, str | bytes | Mapping):
+        raise UsageError(f"put_many takes a list of items, not one {type(items).__name__}: pass [..] or use put")
+    return list(items)
 
 
 def load(config: TubeConfig, items: list[Any], options: Mapping[str, Any]) -> ops.Load | None:
@@ -116,8 +121,10 @@ def _is_special(entry: Entry) -> bool:
 
 
 def draft(config: TubeConfig, kind: Kind, item: Any, options: Mapping[str, Any]) -> Draft | PenstockError:
-    """One item, or why it is refused: its own options before those of the call."""
+    """One item, or why it is refused: its own options before those of the call. A handler may have refused it."""
     entry = item if isinstance(item, Entry) else Entry(item)
+    if isinstance(entry.data, PenstockError):
+        return entry.data
     own = {name: value for name in ENTRY_OPTIONS if (value := getattr(entry, name)) is not None}
     try:
         return put_draft(config, kind, entry.data, **{**options, **own})
@@ -354,7 +361,13 @@ def new_kind(kinds: Mapping[str, Kind], name: str, kind: Features | Kind | type[
 
 def middleware(function: Callable[..., Any]) -> Callable[..., Any]:
     """What runs around handlers is awaited."""
-    if not inspect.iscoroutinefunction(function):
+    called = getattr(type(function), "__call__", None)  # noqa: B004
+    is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError):
+        is_async = False
+    if not is_async:
         raise UsageError(f"middleware is `async def f(run, go_on)`, got {shown(function)}")
     return function
 

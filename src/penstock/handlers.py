@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
+import sys
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from penstock.model.errors import UsageError
+from penstock import calls, signature
+from penstock.model import duration
+from penstock.model.errors import UsageError, shown
 from penstock.model.retry import Exponential
-from penstock.model.tube import Kind, TubeConfig, check_name
-from penstock.shape import Shape, signature
+from penstock.model.tube import FIXED, OPTIONS, Kind, TubeConfig, check_name, lacks, parse_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,23 +38,19 @@ class Definition(Generic[P, R]):
         process: bool = False,
         result: bool | None = None,
     ) -> None:
-        if not callable(function):
-            raise UsageError(f"@handler({tube!r}) goes over a function, got {function!r}")
         self._queue = queue
         self.tube_name = check_name(tube)
-        self.function = function
+        self.function: Callable[P, R] = function.function if isinstance(function, Definition) else function
+        self.shape, self.run_name, self.is_async = signature.read(self.function)
         self.kind = kind
-        self.options = _tube_options(options or {})
-        self.is_async = inspect.iscoroutinefunction(inspect.unwrap(function)) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004
-        )
+        self.options = _tube_options(options or {}, None if kind is None else calls.kind_named(queue._kinds, kind))
+        if self.shape.wanted is bytes:
+            self.options.setdefault("payload", "bytes")
         self.process = process
+        if process:
+            _check_importable(self.function, self.is_async)
         self.stores_result = bool(self.options.get("keep")) if result is None else result
-        if process and self.is_async:
-            raise UsageError(f"the handler of {tube!r} is an async function: those run in the loop, not in a process")
-        self.shape: Shape
-        self.shape, self.run_name = signature(function)
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, self.function, updated=())  # attributes of the function are not options of ours
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -75,8 +73,23 @@ class Definition(Generic[P, R]):
                 "which is fixed; drop the tube or leave kind= out"
             )
         asked = {**_defaults(config, lambda option: getattr(config, option)), **self.options}
+        for name in FIXED:
+            wanted = asked.pop(name, getattr(config, name))
+            wanted = "function" if callable(wanted) else wanted
+            if wanted != getattr(config, name):
+                raise UsageError(
+                    f"the handler of {self.tube_name!r} asks for {name}={wanted!r}, the tube has "
+                    f"{getattr(config, name)!r}, which is fixed; drop the tube, or let the handler take what it has"
+                )
         whole = config.altered(asked)
         return {name: value for name, value in asked.items() if getattr(whole, name) != getattr(config, name)}
+
+
+def check_tube(name: Any) -> str:
+    """What a decorator was given first."""
+    if callable(name):
+        raise UsageError(f'write @q.handler("name") with the name of a tube, not @q.handler alone over {shown(name)}')
+    return check_name(name)
 
 
 def _defaults(of: Kind | TubeConfig, said: Callable[[str], Any]) -> dict[str, Any]:
@@ -89,14 +102,47 @@ def _defaults(of: Kind | TubeConfig, said: Callable[[str], Any]) -> dict[str, An
     return {name: DEFAULTS[name] for name in names if name not in NEEDS or getattr(of.features, NEEDS[name])}
 
 
-def _tube_options(options: Mapping[str, Any]) -> dict[str, Any]:
+def _tube_options(options: Mapping[str, Any], kind: Kind | None) -> dict[str, Any]:
+    """What the handler asks of its tube, checked as far as that can be without the tube."""
     given = {name: value for name, value in options.items() if value is not UNSET}
     if "attempt_limit" in given:
         if "ttr" in given:
             raise UsageError("attempt_limit is the tube's ttr: give one of them")
         limit = given.pop("attempt_limit")
+        duration.length(limit, "attempt_limit")
+        if limit is not None and kind is not None and not kind.features.ttr:
+            raise lacks("attempt_limit", "ttr", f"kind {kind.name!r}")
         given["ttr"] = DEFAULTS["ttr"] if limit == 0 else limit
+    for name, value in given.items():
+        if name not in OPTIONS and name != "temporary":
+            raise UsageError(f"unknown option {name!r} of a handler; there are attempt_limit, {', '.join(OPTIONS)}")
+        if name in OPTIONS and not callable(value):
+            OPTIONS[name](value, name)
+    if kind is not None:
+        parse_options({name: value for name, value in given.items() if name not in FIXED}, kind.features)
     return given
+
+
+def _check_importable(function: Any, is_async: bool) -> None:
+    """A process finds the function by its name."""
+    name = getattr(function, "__qualname__", "<")
+    owner = getattr(function, "__self__", None)
+    if is_async:
+        raise UsageError(f"{name}() is an async function: those run in the loop; leave out process=True, or async")
+    if "<" in name or not (owner is None or isinstance(owner, type | ModuleType)):
+        raise UsageError(
+            f"a handler with process=True is found by its name, so it must be a function at the top of a module, "
+            f"not {shown(function)}"
+        )
+    main = sys.modules.get("__main__")
+    if _module(function) == "__main__" and not hasattr(main, "__file__"):
+        raise UsageError(
+            f"a handler with process=True must be in a file, and {name}() was typed in; put it in a module"
+        )
+
+
+def _module(function: Any) -> str:
+    return getattr(function, "__module__", None) or "?"
 
 
 class Registry(dict[str, Definition[Any, Any]]):
@@ -120,4 +166,7 @@ class Registry(dict[str, Definition[Any, Any]]):
 
 def _full_name(definition: Definition[Any, Any]) -> str:
     function = definition.function
-    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', repr(function))}"
+    name = getattr(function, "__qualname__", None) or shown(function)
+    code = getattr(function, "__code__", None)
+    where = f" of line {code.co_firstlineno}" if code is not None and name.endswith("<lambda>") else ""
+    return f"{_module(function)}.{name}{where}"

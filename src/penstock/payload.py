@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import traceback
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +14,7 @@ from penstock.model.task import Data
 
 MAX_DEPTH = 64
 MAX_ERROR = 4096
+MAX_CAUSES = 20
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -84,15 +86,39 @@ def _check_text(value: str) -> None:
 
 
 def error_text(error: BaseException | str | None) -> str | None:
-    """An error as text: type, message and the end of the traceback. Nothing is ever rebuilt from it."""
+    """An error as text: type, message, the end of the traceback, what caused it. Nothing is ever rebuilt from it."""
     if error is None:
         return None
     if isinstance(error, BaseException):
-        head = f"{type(error).__name__}: {error}"
         trace = "".join(traceback.format_tb(error.__traceback__))[-MAX_ERROR:]
-        text = f"{head[:MAX_ERROR]}\n{trace}".rstrip()
+        text = f"{_headline(error)}\n{trace}".rstrip() + "".join(_more(error))[:MAX_ERROR]
     elif isinstance(error, str):
         text = error[:MAX_ERROR]
     else:
         raise UsageError(f"error must be text or an exception, got {error!r}")
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
+def _headline(error: BaseException) -> str:
+    """Type and message; an exception may be unable to say its own."""
+    try:
+        message = str(error)
+    except Exception as worse:
+        message = f"<no text: its __str__ raised {type(worse).__name__}>"
+    return f"{type(error).__name__}: {message[:MAX_ERROR]}"
+
+
+def _more(error: BaseException) -> Iterator[str]:
+    """Notes, the errors of a group, and the causes, a line each."""
+    seen = [error]
+    for one in seen:  # grows as it is read
+        yield from (f"\n{note}" for note in getattr(one, "__notes__", ()))
+        more: list[tuple[str, BaseException | None]] = [("caused by", one.__cause__)]
+        if not one.__suppress_context__:
+            more.append(("while handling", one.__context__))
+        if isinstance(one, BaseExceptionGroup):
+            more += [("with", part) for part in one.exceptions]
+        for how, other in more:
+            if other is not None and len(seen) < MAX_CAUSES and not any(other is known for known in seen):
+                seen.append(other)
+                yield f"\n{how} {_headline(other)}"

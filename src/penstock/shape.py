@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -14,6 +14,8 @@ from penstock.model.errors import UsageError, shown
 from penstock.model.task import Data
 
 PLAIN = (Any, object, inspect.Parameter.empty)
+Decode = Callable[[Data], Any]
+Encode = Callable[[Any], bytes]
 
 
 class BadPayload(Exception):
@@ -29,110 +31,90 @@ class Shape:
 
     def __init__(self, wanted: Any) -> None:
         self.wanted = wanted
-        self.plain = wanted in PLAIN
-        self._decode, self._convert, self._builtins = _codec(wanted)
+        self._decode: Decode
+        self._encode: Encode | None
+        self._decode, self._encode = _codec(wanted)
+
+    def __str__(self) -> str:
+        is_class = isinstance(self.wanted, type) and not typing.get_args(self.wanted)
+        return self.wanted.__name__ if is_class else str(self.wanted)
 
     def decode(self, data: Data) -> Any:
         """The value that a handler is called with."""
         try:
             return self._decode(data)
         except Exception as error:
-            name = getattr(self.wanted, "__name__", str(self.wanted))
-            raise BadPayload(f"the data are no {name}: {error}") from None
+            raise BadPayload(f"the data are no {self}: {error}") from None
 
     def encode(self, value: Any) -> Any:
         """What put() stores for a value; one that the handler would refuse is refused here already."""
-        if self.plain:
+        if self._encode is None:
             return value
-        plain = self._builtins(value)
         try:
-            self._convert(plain)
+            text = self._encode(value)
+            self._decode(text)
         except Exception as error:
-            name = getattr(self.wanted, "__name__", str(self.wanted))
-            raise UsageError(f"this handler takes {name}, got {shown(value)}: {error}") from None
-        return plain
+            raise UsageError(f"this handler takes {self}, got {shown(value)}: {error}") from None
+        return text if self.wanted is bytes else msgspec.json.decode(text)
 
 
-def _codec(wanted: Any) -> tuple[Callable[[Data], Any], Callable[[Any], Any], Callable[[Any], Any]]:
-    """How to read JSON text as the type, how to check a plain value, and how to make a value plain."""
+def _codec(wanted: Any) -> tuple[Decode, Encode | None]:
+    """How to read JSON as the type, and how to write it."""
     if wanted in PLAIN:
-        return payload.decode, _same, _same
+        return payload.decode, None
     if wanted is bytes:
-        return _bytes, _bytes, _same
-    if not _holds_models(wanted):
-        try:
-            decoder = msgspec.json.Decoder(wanted)
-        except TypeError as error:
-            raise UsageError(f"a handler cannot take {wanted!r}: {error}") from None
-        return decoder.decode, lambda value: msgspec.convert(value, wanted), msgspec.to_builtins
+        return _bytes, _bytes
+    try:
+        strange = list(_strange(msgspec.inspect.type_info(wanted), set()))
+        decoder = msgspec.json.Decoder(wanted)
+    except Exception as error:
+        if _is_model(wanted):
+            return _of_pydantic(wanted)
+        raise UsageError(f"a handler cannot take {wanted!r}: {error}") from None
+    if any(map(_is_model, strange)):
+        return _of_pydantic(wanted)
+    if strange:
+        raise UsageError(
+            f"a handler cannot take {wanted!r}, as nobody knows how to make {strange[0]!r} from JSON; "
+            "a dataclass, a TypedDict, a msgspec struct or a pydantic model can be made"
+        )
+    return decoder.decode, msgspec.json.encode
+
+
+def _strange(node: Any, seen: set[int]) -> Iterator[Any]:
+    """The classes in a type that msgspec does not know, or that pydantic has made."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    cls = getattr(node, "cls", None)
+    if cls is not None and cls is not object and (isinstance(node, msgspec.inspect.CustomType) or _is_model(cls)):
+        yield cls
+    parts = (
+        node if isinstance(node, tuple) else [getattr(node, name) for name in getattr(node, "__struct_fields__", ())]
+    )
+    for part in parts:
+        if isinstance(part, msgspec.Struct | tuple):
+            yield from _strange(part, seen)
+
+
+def _is_model(wanted: Any) -> bool:
+    """Whether a pydantic model is in a type; pydantic is not imported to find out."""
+    return hasattr(wanted, "__pydantic_core_schema__") or any(map(_is_model, typing.get_args(wanted)))
+
+
+def _of_pydantic(wanted: Any) -> tuple[Decode, Encode]:
     from pydantic import TypeAdapter
 
     adapter: Any = TypeAdapter(wanted)
-    return (
-        adapter.validate_json,
-        adapter.validate_python,
-        lambda value: value if isinstance(value, dict | list) else adapter.dump_python(value, mode="json"),
-    )
 
+    def encode(value: Any) -> bytes:
+        # By alias: that is how it is read. A plain value where a model could be is no reason to warn, it is checked.
+        return msgspec.json.encode(adapter.dump_python(value, mode="json", by_alias=True, warnings=False))
 
-def _holds_models(wanted: Any) -> bool:
-    """Whether a pydantic model is in a type; pydantic is not imported to find out."""
-    if hasattr(wanted, "__pydantic_core_schema__"):
-        return True
-    return any(_holds_models(part) for part in typing.get_args(wanted))
-
-
-def _same(value: Any) -> Any:
-    return value
+    return adapter.validate_json, encode
 
 
 def _bytes(data: Any) -> bytes:
-    if not isinstance(data, bytes):
-        raise TypeError("the tube has payload='json', so its tasks hold no bytes")
-    return data
-
-
-class Signature(typing.NamedTuple):
-    """How a handler is called."""
-
-    shape: Shape
-    run: str | None
-    """The parameter that gets the Run, if it has one."""
-
-
-def signature(function: Callable[..., Any]) -> Signature:
-    """Read a function's parameters: the first gets the data; one called `run`, or annotated Run, gets the run."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return Signature(Shape(Any), None)
-    hints = _hints(function)
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    named = [p for p in parameters[1:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    if not positional and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        raise UsageError(f"a handler takes the task's data as its first parameter; {_name(function)}() has none")
-    run = next((p.name for p in named if p.name == "run" or _is_run(hints.get(p.name))), None)
-    for parameter in named:
-        if parameter.default is parameter.empty and parameter.name != run:
-            raise UsageError(
-                f"a handler gets the data and, if it has a parameter `run`, the Run; "
-                f"{_name(function)}() also needs {parameter.name!r}"
-            )
-    wanted = hints.get(positional[0].name, Any) if positional else Any
-    return Signature(Shape(Any if isinstance(wanted, typing.TypeVar) else wanted), run)
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else type(function).__call__
-    try:
-        return typing.get_type_hints(target)
-    except (NameError, TypeError) as error:
-        raise UsageError(f"the annotations of {_name(function)}() cannot be read: {error}") from None
-
-
-def _is_run(hint: Any) -> bool:
-    return getattr(hint, "__name__", None) == "Run" and getattr(hint, "__module__", None) == "penstock.worker.run"
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", repr(function))
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise TypeError(f"{type(data).__name__} is no bytes, which tubes with payload='bytes' hold")
+    return bytes(data)

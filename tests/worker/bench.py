@@ -26,7 +26,7 @@ class AsyncApp(Blocking):
         return self._defining(self._target.periodic(tube, **options))
 
     def _defining(self, define: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        return lambda function: AsyncHandler(self._loop, define(function))
+        return lambda function: AsyncHandler(self._loop, define(unwrap(function)))
 
 
 class AsyncHandler(Blocking):
@@ -47,7 +47,15 @@ class Bench(engines.Bench):
 def work(q: Any, **options: Any) -> Tally:
     """Let a worker run until nothing is left to do; options are the worker's, and horizon."""
     horizon = options.pop("horizon", None)
-    return Worker(unwrap(q), **options).run(until_empty=True, horizon=horizon, signals=False)
+    return _run(q, Worker(unwrap(q), **options), until_empty=True, horizon=horizon)
+
+
+def _run(q: Any, worker: Worker, **options: Any) -> Tally:
+    """The worker of an async program runs in the loop of that."""
+    if isinstance(q, AsyncApp):
+        tally: Tally = q._loop.run(worker.arun(**options))
+        return tally
+    return worker.run(signals=False, **options)
 
 
 class Working:
@@ -57,6 +65,7 @@ class Working:
     """
 
     def __init__(self, q: Any, **options: Any) -> None:
+        self._q = q
         self.worker = Worker(unwrap(q), **options)
         self.tally = self.worker.tally
         self.error: BaseException | None = None
@@ -64,7 +73,7 @@ class Working:
 
     def _run(self) -> None:
         try:
-            self.worker.run(signals=False)
+            _run(self._q, self.worker)
         except BaseException as error:
             self.error = error
 

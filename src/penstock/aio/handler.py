@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.aio.task import AsyncTask
 from penstock.aio.tube import AsyncTube
-from penstock.calls import Entry
+from penstock.calls import Entry, listed
 from penstock.handlers import Definition, P, R
+from penstock.model.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.aio.queue import AsyncQueue
@@ -29,9 +30,16 @@ class AsyncHandler(Definition[P, R]):
     async def put_many(self, items: Iterable[Any], **options: Any) -> Any:
         """Store many tasks in one transaction; items and options are those of AsyncTube.put_many."""
         tube = await self._made()
-        encode = self.shape.encode
-        entries = [replace(item, data=encode(item.data)) if isinstance(item, Entry) else encode(item) for item in items]
-        return await tube.put_many(entries, **options)
+        return await tube.put_many([self._entry(item) for item in listed(items)], **options)
+
+    def _entry(self, item: Any) -> Any:
+        """An item with data that the handler takes, or with the error that says why it does not."""
+        entry = item if isinstance(item, Entry) else Entry(item)
+        try:
+            data = self.shape.encode(entry.data)
+        except UsageError as error:
+            data = error
+        return replace(item, data=data) if isinstance(item, Entry) else data
 
     async def _made(self) -> AsyncTube:
         if self._tube is None:

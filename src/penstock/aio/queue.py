@@ -232,6 +232,8 @@ class AsyncQueue:
             **options,
         }
 
+        handlers.check_tube(tube)
+
         def define(function: Callable[P, R]) -> AsyncHandler[P, R]:
             made = AsyncHandler(self, tube, function, kind=kind, options=given, process=process, result=result)
             self.handlers.add(made)
@@ -343,6 +345,9 @@ class AsyncQueue:
         return made
 
     async def _fitted(self, config: TubeConfig, definition: handlers.Definition[Any, Any], alter: bool) -> AsyncTube:
+        maker = definition.options.get("id")
+        if callable(maker):
+            self._makers[config.name] = maker
         changes = definition.changes(config) if alter else {}
         if changes:
             config = await self._engine.execute(ops.AlterTube(config.name, changes))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.blocking.task import Task
 from penstock.blocking.tube import Tube
-from penstock.calls import Entry
+from penstock.calls import Entry, listed
 from penstock.handlers import Definition, P, R
+from penstock.model.errors import UsageError
 
 if TYPE_CHECKING:
     from penstock.blocking.queue import Queue
@@ -54,9 +55,16 @@ class Handler(Definition[P, R]):
         3
         """
         tube = self._made()
-        encode = self.shape.encode
-        entries = [replace(item, data=encode(item.data)) if isinstance(item, Entry) else encode(item) for item in items]
-        return tube.put_many(entries, **options)
+        return tube.put_many([self._entry(item) for item in listed(items)], **options)
+
+    def _entry(self, item: Any) -> Any:
+        """An item with data that the handler takes, or with the error that says why it does not."""
+        entry = item if isinstance(item, Entry) else Entry(item)
+        try:
+            data = self.shape.encode(entry.data)
+        except UsageError as error:
+            data = error
+        return replace(item, data=data) if isinstance(item, Entry) else data
 
     def _made(self) -> Tube:
         if self._tube is None:

@@ -309,6 +309,8 @@ class Queue:
             **options,
         }
 
+        handlers.check_tube(tube)
+
         def define(function: Callable[P, R]) -> Handler[P, R]:
             made = Handler(self, tube, function, kind=kind, options=given, process=process, result=result)
             self.handlers.add(made)
@@ -449,6 +451,9 @@ class Queue:
         return made
 
     def _fitted(self, config: TubeConfig, definition: handlers.Definition[Any, Any], alter: bool) -> Tube:
+        maker = definition.options.get("id")
+        if callable(maker):
+            self._makers[config.name] = maker
         changes = definition.changes(config) if alter else {}
         if changes:
             config = self._engine.execute(ops.AlterTube(config.name, changes))

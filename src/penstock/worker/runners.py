@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from penstock.model.errors import UsageError
 from penstock.worker.processes import Processes
 from penstock.worker.run import Run
 
@@ -29,10 +32,17 @@ class Runners:
         run.thread = True
         context = contextvars.copy_context()
         calling = asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: context.run(handler.function, value, **more)
+            self._threads, context.run, _outcome, handler.function, value, more
         )
         # A thread cannot be stopped: whoever wants the slot back has to wait for it.
-        return await asyncio.shield(calling)
+        answer, error = await asyncio.shield(calling)
+        run.thread = False
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # an error that a frame of its own trace holds would wait for the garbage collector
+        return await answer if inspect.isawaitable(answer) else answer
 
     def renew(self) -> None:
         """Code has changed: processes start anew, each once it has done what it is doing."""
@@ -41,3 +51,14 @@ class Runners:
     async def close(self) -> None:
         await self._processes.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _outcome(function: Callable[..., Any], value: Any, more: dict[str, Any]) -> tuple[Any, BaseException | None]:
+    """What a function answered or raised, whatever that is: a future does not take every exception."""
+    try:
+        answer = function(value, **more)
+        if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+            raise UsageError(f"the handler gave {answer!r}, which does nothing: it has to go through it itself")
+        return answer, None
+    except BaseException as error:
+        return None, error
