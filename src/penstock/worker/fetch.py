@@ -16,13 +16,31 @@ from typing import Any, NamedTuple
 from penstock.blocking import Queue, Task, Tube
 from penstock.engines.line import Taker
 from penstock.model import ops
-from penstock.model.errors import EngineUnavailable, LeaseLost, PenstockError, TaskNotFound, UsageError
+from penstock.model.errors import (
+    EngineUnavailable,
+    LeaseLost,
+    NotOwner,
+    NotTaken,
+    NotWritable,
+    PayloadTooLarge,
+    PenstockError,
+    TaskNotFound,
+    TubeNotFound,
+    UsageError,
+    WrongState,
+)
 from penstock.model.state import State
 from penstock.worker import settling
+from penstock.worker.lines import FIRST_PAUSE, LONGEST_PAUSE, Line, shares
 from penstock.worker.settling import Ending
 
 log = logging.getLogger("penstock.worker")
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+GONE = (LeaseLost, TaskNotFound, TubeNotFound, NotTaken, NotOwner, WrongState)
+"""Answers that say that a task is not ours to end any more."""
+PROBE = 0.05
+"""Seconds between two looks into tubes that had nothing, while others have more than there is room for."""
+RENEW = 1.0
+"""Seconds after which the options of a tube are read again, while tasks are fetched ahead from it."""
 
 
 class Request(NamedTuple):
@@ -32,46 +50,11 @@ class Request(NamedTuple):
     handle: Callable[[Any], None]
 
 
-class Line:
-    """A tube that a worker takes from."""
-
-    def __init__(self, tube: Tube, weight: float) -> None:
-        self.tube = tube
-        self.weight = weight
-        self.waiter: Taker | None = None
-        self.hot = True
-        """It gave as many tasks as were asked for, so there may be more."""
-        self.leaving = False
-        """Nothing is taken from it any more; the thread forgets it at its next round."""
-        self.credit = 0.0
-        self.pause = 0.0
-        self.not_before = 0.0
-
-    @property
-    def is_prompt(self) -> bool:
-        """Tasks of it are not taken before there is a slot: they would count as running, or use up a rate."""
-        config = self.tube._config
-        return config.concurrency is not None or config.lane_rate is not None or config.lane_concurrency is not None
-
-    def failed(self, error: BaseException, now: float) -> None:
-        """Ask again later, and say why once."""
-        if not self.pause:
-            log.error("no tasks can be taken from tube %r, trying again: %s", self.tube.name, error)
-        self.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self.pause))
-        self.not_before = now + self.pause
-        self.hot = True
-
-    def succeeded(self) -> None:
-        if self.pause:
-            log.info("tasks can be taken from tube %r again", self.tube.name)
-            self.pause = self.not_before = 0.0
-
-
 class Fetcher:
     """Takes tasks and ends them, for one worker."""
 
     def __init__(
-        self, queue: Queue, deliver: Callable[[list[Task], float], None], tell: Callable[[Task], None]
+        self, queue: Queue, deliver: Callable[[list[Task], float, bool], None], tell: Callable[[Task], None]
     ) -> None:
         self._queue = queue
         self._engine = queue._engine
@@ -79,9 +62,13 @@ class Fetcher:
         self._tell = tell
         """Called when a task is no longer ours."""
         self.lines: dict[str, Line] = {}
+        self._apart = set[str]()
+        """Tubes whose tasks run beside the slots."""
         self.slots = 1
         self.prefetch = 0
         self._held = 0
+        self._held_apart = 0
+        self._probed_at = 0.0
         self._lock = threading.Lock()
         self._endings: deque[tuple[Task, Ending]] = deque()
         self._to_check: list[Task] = []
@@ -109,7 +96,7 @@ class Fetcher:
     @property
     def pending(self) -> int:
         """Tasks that are taken, or not ended yet as far as the store knows."""
-        return self._held + len(self._endings) + len(self._again)
+        return self._held + self._held_apart + self.unended
 
     @property
     def unended(self) -> int:
@@ -118,10 +105,16 @@ class Fetcher:
 
     def end(self, task: Task, ending: Ending) -> None:
         """A task has ended; poke() when it is time to say so."""
-        with self._lock:
-            self._held -= 1
+        self._hold(task.tube, -1)
         if ending.verb != "nothing":
             self._endings.append((task, ending))
+
+    def _hold(self, tube: str, number: int) -> None:
+        with self._lock:
+            if tube in self._apart:
+                self._held_apart += number
+            else:
+                self._held += number
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Look whether tasks are still ours."""
@@ -131,11 +124,13 @@ class Fetcher:
     def add_line(self, line: Line) -> None:
         """Take from a tube from now on; one that is there already has its new options."""
         with self._lock:
+            if line.apart:
+                self._apart.add(line.tube.name)
             old = self.lines.get(line.tube.name)
             if old is None or old.leaving:
                 self.lines = {**self.lines, line.tube.name: line}
             else:
-                old.tube = line.tube
+                old.tube, old.weight = line.tube, line.weight
         self.poke()
 
     def stop_taking(self, then: Callable[[], None]) -> None:
@@ -183,7 +178,9 @@ class Fetcher:
             requests = [*self._ends(), *self._checks(), *self._takes(now)]
             if requests:
                 self._perform(requests)
-            self._stand_in_line()
+            self._stand_in_line(now)
+            if self._taking and self._hot(now):
+                self.poke()
         if not self._taking and not any(line.waiter for line in self.lines.values()):
             settled, self._settled = self._settled, []
             for then in settled:
@@ -204,8 +201,11 @@ class Fetcher:
         except Exception as error:
             answers = [error] * len(requests)
         for request, answer in zip(requests, answers, strict=True):
-            request.handle(answer)
-        if any(isinstance(answer, EngineUnavailable) for answer in answers):
+            try:
+                request.handle(answer)
+            except Exception:
+                log.exception("the fetcher could not use the answer to %r", request.op)
+        if any(_passes(answer) for answer in answers):
             self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
             self._resume_at = time.monotonic() + self._pause
         else:
@@ -229,15 +229,25 @@ class Fetcher:
         requests = list[Request]()
         for task, ending in endings:
             if task._tube._config.hooks:
-                self._ended(task, ending, settling.by_facade(task, ending))
+                self._ended(task, ending, _by_facade(task, ending))
             elif ending.verb == "ack":
                 acks.setdefault(task.tube, []).append((task, ending))
             else:
-                requests.append(Request(settling.op(task, ending), self._one_ended(task, ending)))
+                op = self._op(task, ending)
+                if op is not None:
+                    requests.append(Request(op, self._one_ended(task, ending)))
         for tube, done in acks.items():
             items = tuple(settling.finish(task, ending) for task, ending in done)
             requests.append(Request(ops.Ack(tube, items, self._queue._session), self._many_ended(done)))
         return requests
+
+    def _op(self, task: Task, ending: Ending) -> ops.Op[Any] | None:
+        """How to tell the store; None if what a handler gave cannot be told."""
+        try:
+            return settling.op(task, ending)
+        except Exception as error:
+            self._ended(task, ending, UsageError(str(error)))
+            return None
 
     def _one_ended(self, task: Task, ending: Ending) -> Callable[[Any], None]:
         return lambda answer: self._ended(task, ending, answer)
@@ -255,18 +265,18 @@ class Fetcher:
     def _ended(self, task: Task, ending: Ending, answer: Any) -> None:
         if not isinstance(answer, BaseException):
             return
-        if isinstance(answer, EngineUnavailable):
-            if not self._pause:
-                log.warning("task %r of %r could not be ended yet: %s", task.id, task.tube, answer)
-            self._again.append((task, ending))
-        elif isinstance(answer, LeaseLost | TaskNotFound):
-            log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, answer)
-        elif isinstance(answer, UsageError) and ending.verb != "abort":
+        if isinstance(answer, UsageError | PayloadTooLarge) and ending.verb not in ("abort", "refund"):
             log.error("task %r of %r cannot be ended as its handler asked: %s", task.id, task.tube, answer)
             self._again.append((task, Ending("abort", str(answer))))
             self.poke()
-        else:
+        elif isinstance(answer, GONE):
+            log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, answer)
+        elif isinstance(answer, UsageError | PayloadTooLarge):
             log.error("task %r of %r could not be ended: %s", task.id, task.tube, answer)
+        else:
+            if not self._pause:
+                log.warning("task %r of %r could not be ended yet: %s", task.id, task.tube, answer)
+            self._again.append((task, ending))
 
     def _checks(self) -> list[Request]:
         tasks, self._to_check = self._to_check, []
@@ -283,23 +293,64 @@ class Fetcher:
     # -- taking ------------------------------------------------------------------------------------
 
     def _room(self, line: Line) -> int:
+        if line.apart:
+            return line.apart - self._held_apart
         return self.slots + (0 if line.is_prompt else self.prefetch) - self._held
+
+    def _hot(self, now: float) -> list[Line]:
+        """Tubes that are not known to be empty, and that there is room for."""
+        return [line for line in self.lines.values() if line.hot and line.may_be_asked(now) and self._room(line) > 0]
 
     def _takes(self, now: float) -> list[Request]:
         """What to ask tubes for that are not known to be empty, shared out by weight."""
         if not self._taking:
             return []
-        lines = [line for line in self.lines.values() if line.hot and line.waiter is None and line.not_before <= now]
-        room = max((self._room(line) for line in lines), default=0)
-        if room <= 0:
-            return []
         requests = list[Request]()
-        for line, share in _shares(lines, room):
-            asked = min(share, self._room(line))
+        hot = list[Line]()
+        for line in self._hot(now):
+            if line.apart:
+                requests += self._take(line, self._room(line), now)
+            else:
+                hot.append(line)
+        room = max((self._room(line) for line in hot), default=0)
+        free = self.slots - self._held
+        cold = self._cold(now) if room > 0 else None
+        if cold is not None:
+            requests += self._take(cold, 1, now)
+            room, free = room - 1, free - 1
+        for line, share in shares(hot, room) if room > 0 else ():
+            asked = min(share, self._room(line), free if line.is_prompt else share)
             if asked > 0:
-                op = ops.Take(line.tube.name, asked, self._queue._session)
-                requests.append(Request(op, self._granted(line, asked, now)))
+                free -= asked if line.is_prompt else 0
+                requests += self._take(line, asked, now)
         return requests
+
+    def _cold(self, now: float) -> Line | None:
+        """The tube to look into although it had nothing, since the others have more than there is room for."""
+        lines = [line for line in self.lines.values() if not line.hot and line.may_be_asked(now) and not line.apart]
+        lines = [line for line in lines if self._room(line) > 0]
+        if not lines or now < self._probed_at + PROBE:
+            return None
+        self._probed_at = now
+        return min(lines, key=lambda line: line.asked_at)
+
+    def _take(self, line: Line, asked: int, now: float) -> list[Request]:
+        line.asked_at = now
+        op = ops.Take(line.tube.name, asked, self._queue._session)
+        requests = [Request(op, self._granted(line, asked, now))]
+        if self.prefetch and not line.is_prompt and now >= line.looked_at + RENEW:
+            line.looked_at = now
+            requests.append(Request(ops.GetTube(line.tube.name), self._renewed(line)))
+        return requests
+
+    def _renewed(self, line: Line) -> Callable[[Any], None]:
+        """Somebody may have set limits meanwhile."""
+
+        def handle(answer: Any) -> None:
+            if not isinstance(answer, BaseException):
+                line.tube = Tube(self._queue, answer)
+
+        return handle
 
     def _granted(self, line: Line, asked: int, began: float) -> Callable[[Any], None]:
         def handle(answer: Any) -> None:
@@ -308,6 +359,8 @@ class Fetcher:
                 return
             line.succeeded()
             line.hot = len(answer or ()) >= asked
+            if not line.hot:
+                line.credit = 0.0
             self._hand_over(line, answer, began)
 
         return handle
@@ -315,29 +368,41 @@ class Fetcher:
     def _hand_over(self, line: Line, records: Any, began: float) -> None:
         if not records:
             return
-        with self._lock:
-            self._held += len(records)
-        self._deliver([Task(line.tube, record, None, True) for record in records], began)
+        if not line.has_lanes and any(record.lane for record in records):
+            line.has_lanes = True
+        self._hold(line.tube.name, len(records))
+        self._deliver([Task(line.tube, record, None, True) for record in records], began, line.is_prompt)
 
-    def _stand_in_line(self) -> None:
-        """Wait where there was nothing, as long as there is room; give up the place where there is none."""
+    def _stand_in_line(self, now: float) -> None:
+        """Wait where there was nothing, as long as there is room; give up the place where there is none.
+
+        While one tube has more than there is room for nobody waits at the others, see _cold().
+        """
         if not self._taking:
             return
         lines = list(self.lines.values())
-        full = [line for line in lines if line.waiter is not None and self._room(line) <= 0]
-        self._withdraw(full)
-        waiting = [line for line in lines if not line.hot and line.waiter is None and self._room(line) > 0]
+        self._withdraw([line for line in lines if line.waiter is not None and self._room(line) <= 0])
+        flooded = any(not line.apart for line in self._hot(now))
+        waiting = [line for line in lines if not line.hot and line.may_be_asked(now) and self._room(line) > 0]
         for line in waiting:
-            op = ops.Take(line.tube.name, max(1, self._room(line) // len(lines)), self._queue._session)
-            waiter = Taker(op, None)
-            waiter.on_wake(self.poke)
-            line.waiter = waiter
-            try:
-                self._engine.enlist(waiter)
-            except Exception as error:
-                line.waiter = None
-                line.failed(error, time.monotonic())
-                self.poke()
+            if line.apart or not flooded:
+                self._enlist(line, max(1, self._room(line) // len(lines)))
+
+    def _enlist(self, line: Line, number: int) -> None:
+        waiter = Taker(ops.Take(line.tube.name, number, self._queue._session), None)
+        line.woken_at = 0.0
+        waiter.on_wake(lambda: self._woken(line))
+        line.waiter = waiter
+        try:
+            self._engine.enlist(waiter)
+        except Exception as error:
+            line.waiter = None
+            line.failed(error, time.monotonic())
+            self.poke()
+
+    def _woken(self, line: Line) -> None:
+        line.woken_at = time.monotonic()
+        self.poke()
 
     def _collect(self) -> None:
         """Take over what was granted to those who stood in line."""
@@ -350,8 +415,9 @@ class Fetcher:
                 line.failed(waiter.answer, time.monotonic())
             elif waiter.answer:
                 assert isinstance(waiter.op, ops.Take)
+                line.succeeded()
                 line.hot = len(waiter.answer) >= waiter.op.n
-                self._hand_over(line, waiter.answer, time.monotonic())
+                self._hand_over(line, waiter.answer, line.woken_at)
 
     def _withdraw(self, lines: list[Line]) -> None:
         for line in lines:
@@ -363,21 +429,19 @@ class Fetcher:
         self._collect()
 
 
-def _shares(lines: list[Line], room: int) -> list[tuple[Line, int]]:
-    """Share room out by weight; what does not come out even is settled over the next rounds."""
-    total = sum(line.weight for line in lines)
-    for line in lines:
-        line.credit += room * line.weight / total
-    shares = {line: max(0, int(line.credit)) for line in lines}
-    left = room - sum(shares.values())
-    for line in sorted(lines, key=lambda line: shares[line] - line.credit):
-        if left <= 0:
-            break
-        shares[line] += 1
-        left -= 1
-    for line, share in shares.items():
-        line.credit -= share
-    return list(shares.items())
+def _by_facade(task: Task, ending: Ending) -> Any:
+    """End a task of a kind with hooks: they are the user's, and may fail before or after."""
+    try:
+        return settling.by_facade(task, ending)
+    except Exception as error:
+        log.exception("a hook of tube %r failed", task.tube)
+        return None if task._ended is not None else UsageError(f"a hook failed: {type(error).__name__}: {error}")
+
+
+def _passes(answer: Any) -> bool:
+    """Whether an answer is an error that may be over in a moment: the store, not the call."""
+    passing = isinstance(answer, EngineUnavailable | NotWritable) or not isinstance(answer, PenstockError)
+    return isinstance(answer, BaseException) and passing
 
 
 def _holds(task: Task, record: Any) -> bool:

@@ -7,6 +7,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from penstock.model.duration import SECOND
 from penstock.outcomes import Cancelled
 
 if TYPE_CHECKING:
@@ -24,14 +25,14 @@ class Run:
     ...         run.check()
     """
 
-    __slots__ = ("_cancelled", "abandoned", "deadline", "handler", "started", "task", "thread", "why")
+    __slots__ = ("_cancelled", "_end", "_lease_end", "abandoned", "handler", "started", "task", "thread", "why")
 
     def __init__(self, task: Task, handler: Definition[Any, Any], deadline: float | None) -> None:
         self.task = task
         """The task; it may also be finished by hand, with task.ack() and the like."""
         self.handler = handler
-        self.deadline = deadline
-        """When its time is over, on time.monotonic(); None is never."""
+        self._end = deadline
+        self._lease_end = task._record.deadline
         self.started = 0.0
         self._cancelled: threading.Event | None = None
         self.why: str | None = None
@@ -59,9 +60,18 @@ class Run:
         return self.task.last_attempt
 
     @property
+    def deadline(self) -> float | None:
+        """When its time is over, on time.monotonic(); task.touch() moves it. None is never."""
+        end = self.task._record.deadline
+        if self._end is None or self._lease_end is None or end is None:
+            return self._end
+        return self._end + (end - self._lease_end) / SECOND
+
+    @property
     def time_left(self) -> float | None:
         """Seconds until the attempt's limit; None without one."""
-        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+        end = self.deadline
+        return None if end is None else max(0.0, end - time.monotonic())
 
     @property
     def cancelled(self) -> bool:

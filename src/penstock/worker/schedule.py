@@ -11,16 +11,22 @@ import logging
 from typing import Any
 
 from penstock import calls, payload
-from penstock.blocking import Queue
+from penstock.blocking import Queue, Task
 from penstock.handlers import Definition
 from penstock.model import ops
 from penstock.model.duration import At
-from penstock.model.errors import DuplicateKey, PenstockError, TubeNotFound
+from penstock.model.errors import DuplicateKey, LeaseLost, PenstockError, TubeNotFound
 from penstock.model.tube import KINDS, Kind
-from penstock.schedules import SCHEDULES, Schedule, due
+from penstock.outcomes import Abort, Release
+from penstock.schedules import SCHEDULES, Fires, Schedule, due
+from penstock.worker.errand import errand
 from penstock.worker.run import Run
 
 log = logging.getLogger("penstock.worker")
+APART = 4
+"""How many schedules a worker fires at a time, whether or not it has slots free."""
+AGAIN = 1.0
+"""Seconds after which a fire that the store did not take is tried again."""
 
 
 class Scheduler:
@@ -30,17 +36,27 @@ class Scheduler:
         self._queue = queue
         self.handler: Definition[Any, Any] = Definition(queue, SCHEDULES, self.fire)
 
-    def fire(self, data: Any, run: Run) -> None:
+    async def fire(self, data: Any, run: Run) -> None:
         """Put the tasks of a schedule that is due, and set it to its next moment."""
-        schedule = Schedule.from_data(data)
-        now = self._queue._engine.clock.now()
-        fires = due(schedule, max(now, schedule.next))
-        again = schedule._replace(next=fires.next)
-        task = run.task
+        try:
+            schedule = Schedule.from_data(data)
+            fires = due(schedule, max(run.task._record.taken_at or 0, schedule.next))
+        except Exception as error:
+            raise Abort(f"this is no schedule that can be understood: {error}") from error
+        try:
+            await errand(self._commit, schedule, fires, run.task)
+            run.task._ended = "release"
+        except LeaseLost:  # it was changed, removed, or given to another worker: the fire is theirs
+            run.task._ended = "release"
+        except Exception as error:
+            log.error("schedule %r could not be fired, trying again: %s", schedule.name, error)
+            raise Release(AGAIN) from error
+
+    def _commit(self, schedule: Schedule, fires: Fires, task: Task) -> None:
         put = self._put(schedule, fires.moments)
         release = ops.Release(
             *(SCHEDULES, task._lease(), task._tube._session, At(fires.next)),
-            data=payload.encode(again.to_data()),
+            data=payload.encode(schedule._replace(next=fires.next).to_data()),
             refund=True,
         )
         with self._queue._engine.transaction() as tx:
@@ -48,7 +64,6 @@ class Scheduler:
             for answer in [] if put is None else tx.execute(put):
                 if isinstance(answer, PenstockError) and not isinstance(answer, DuplicateKey):
                     log.error("schedule %r could not put its task: %s", schedule.name, answer)
-        task._ended = "release"
 
     def _put(self, schedule: Schedule, moments: list[int]) -> ops.Put | None:
         if not moments:

@@ -60,37 +60,50 @@ class Slots:
         self._poke_planned = False
         self._stopped = False
         self._quiet = asyncio.Event()
+        self._used = 0
+        """Slots in use; what the worker runs for itself needs none."""
         self._look_at = 0.0
         self._sooner = asyncio.Event()
 
     # -- starting ----------------------------------------------------------------------------------
 
-    def arrived(self, tasks: list[Task], began: float) -> None:
-        """Tasks were taken; `began` is before the call that did it, on time.monotonic()."""
-        for task in tasks:
-            self._buffer.append((task, began))
+    def arrived(self, tasks: list[Task], began: float, first: bool = False) -> None:
+        """Tasks were taken; `began` is before the call that did it, on time.monotonic(). `first`: they cannot wait."""
+        add = self._buffer.appendleft if first else self._buffer.append
+        for task in reversed(tasks) if first else tasks:
+            if task.tube in self.extra and not self._stopped:
+                self._start(task, began, self.extra[task.tube])
+            else:
+                add((task, began))
         if self._stopped:
             self._give_back_buffer()
         else:
             self._fill()
 
     def _fill(self) -> None:
-        while self._buffer and len(self.running) < self._number:
+        while self._buffer and self._used < self._number:
             task, began = self._buffer.popleft()
-            tube = task.tube
-            handler = self.registry.get(tube) or self.extra.get(tube)
+            handler = self.registry.get(task.tube)
             if handler is None:
                 self._no_handler(task)
-                continue
-            record = task._record
-            deadline = None
-            if record.deadline is not None and record.taken_at is not None:
-                # Counted from before the call: never later than the store thinks, whatever its clock says.
-                deadline = began + (record.deadline - record.taken_at) / SECOND
-                if deadline < self._look_at:
-                    self._sooner.set()
-            run = Run(task, handler, deadline)
-            self.running[run] = self._loop.create_task(self._perform(run))
+            else:
+                self._start(task, began, handler)
+
+    def _start(self, task: Task, began: float, handler: Definition[Any, Any]) -> None:
+        record = task._record
+        deadline = None
+        if record.deadline is not None and record.taken_at is not None:
+            # Counted from before the call: never later than the store thinks, whatever its clock says.
+            deadline = began + (record.deadline - record.taken_at) / SECOND
+            if deadline <= time.monotonic():  # it has waited here for too long, and is not ours any more
+                self.tally.lost += 1
+                self.fetcher.end(task, settling.NOTHING)
+                return
+            if deadline < self._look_at:
+                self._sooner.set()
+        run = Run(task, handler, deadline)
+        self._used += task.tube not in self.extra
+        self.running[run] = self._loop.create_task(self._perform(run))
 
     def _no_handler(self, task: Task) -> None:
         if task.tube in self.buries_unknown:
@@ -105,12 +118,19 @@ class Slots:
     async def _perform(self, run: Run) -> None:
         enter(run)
         run.started = time.monotonic()
+        ending = settling.NOTHING
+        try:
+            ending = await (self._called(run) if run.task.tube in self.extra else self._measured(run))
+        finally:
+            self._ended(run, ending)
+
+    async def _measured(self, run: Run) -> Ending:
+        """Call the handler, and count and measure it."""
         tube = run.task.tube
         tally = self.tally.of(tube)
         tally.busy += 1
         if self._hooks is not None:
             _call(self._hooks.inc_busy, self._name, tube)
-        ending = settling.NOTHING
         try:
             ending = await self._called(run)
             seconds = time.monotonic() - run.started
@@ -123,11 +143,11 @@ class Slots:
             if log.isEnabledFor(logging.DEBUG):
                 facts = {**run.facts, "ending": outcome, "seconds": round(seconds, 6)}
                 log.debug("task %r of %r has run: %s", run.task.id, tube, outcome, extra=facts)
+            return ending
         finally:
             tally.busy -= 1
             if self._hooks is not None:
                 _call(self._hooks.dec_busy, self._name, tube)
-            self._ended(run, ending)
 
     async def _called(self, run: Run) -> Ending:
         """Call the handler; how its task is to end."""
@@ -142,20 +162,23 @@ class Slots:
         except asyncio.CancelledError as error:
             if run.why in TAKEN_AWAY:
                 return settling.NOTHING
-            if run.why is not None and task._ended is None:
+            if task._ended is None and (run.why is not None or _was_cancelled()):
                 return REFUND
             return settling.raised(task, error)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            # It is meant for the program, which it goes on to end, and not the fault of the task.
+            self.fetcher.end(task, REFUND if task._ended is None else settling.NOTHING)
+            run.abandoned = True
+            raise
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             ending = settling.raised(task, error)
+            if run.why == "stopping" and ending.verb == "fail":
+                return REFUND
             if not ending.ok:
                 facts = {**run.facts, "ending": ending.verb, "seconds": round(time.monotonic() - run.started, 6)}
-                what = (
-                    task.id,
-                    task.tube,
-                    WORDS[ending.verb],
-                    type(error).__name__,
-                    error,
-                )
+                what = (task.id, task.tube, WORDS[ending.verb], type(error).__name__, error)
                 log.warning("task %r of %r %s: %s: %s", *what, extra=facts)
             return ending
 
@@ -168,17 +191,16 @@ class Slots:
     def _ended(self, run: Run, ending: Ending) -> None:
         """A slot is free."""
         del self.running[run]
+        self._used -= run.task.tube not in self.extra
         if not run.abandoned:
-            self.tally.given_back += ending is REFUND
+            self.tally.given_back += ending is REFUND and run.why != "cancelled"
             self.fetcher.end(run.task, ending)
         if self._stopped:
             self.fetcher.poke()
             if not self.running:
                 self._quiet.set()
             return
-        pace = self._pace or 0.0
-        ahead = int(self._number * AHEAD / pace) if pace > 0 else self._most_ahead
-        self.fetcher.prefetch = min(self._most_ahead, ahead)
+        self._set_prefetch()
         self._fill()
         if not self._poke_planned:
             self._poke_planned = True
@@ -186,6 +208,11 @@ class Slots:
                 self._loop.call_later(LINGER, self._poke)
             else:
                 self._loop.call_soon(self._poke)
+
+    def _set_prefetch(self) -> None:
+        pace = self._pace or 0.0
+        ahead = int(self._number * AHEAD / pace) if pace > 0 else self._most_ahead
+        self.fetcher.prefetch = min(self._most_ahead, ahead)
 
     def _poke(self) -> None:
         self._poke_planned = False
@@ -211,7 +238,7 @@ class Slots:
     def _give_back_buffer(self) -> None:
         while self._buffer:
             task, _ = self._buffer.popleft()
-            self.tally.given_back += 1
+            self.tally.given_back += self._stopped
             self.fetcher.end(task, REFUND)
         self.fetcher.poke()
 
@@ -249,13 +276,23 @@ class Slots:
             now = time.monotonic()
             cancelled = queue._engine.cancelled if self.running else set()
             for run in list(self.running):
+                if run.task._ended is not None:
+                    continue
                 if run.deadline is not None and now >= run.deadline:
                     self._stop(run, "late")
                 elif run.task._held in cancelled:
                     self._stop(run, "cancelled")
+            self._look_at_buffer(now)
             if now - checked >= every:
                 checked = now
                 self.fetcher.check([run.task for run in self.running if now - run.started >= every])
+
+    def _look_at_buffer(self, now: float) -> None:
+        """Give back what was fetched for handlers that were quick until now: others may be free for it."""
+        if self._buffer and now - min(began for _, began in self._buffer) >= LOOK:
+            self._pace = max(self._pace or 0.0, LOOK)
+            self._set_prefetch()
+            self._give_back_buffer()
 
     async def _until_look(self) -> None:
         """Wait until a deadline comes, or a second is over."""
@@ -283,6 +320,12 @@ class Slots:
         log.warning("task %r of %r is to stop: %s", run.task.id, run.task.tube, why, extra=run.facts)
         if not run.thread:
             self.running[run].cancel()
+
+
+def _was_cancelled() -> bool:
+    """Whether somebody has cancelled this run from outside, such as a program that ends its loop."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _outcome(run: Run, ending: Ending) -> str:

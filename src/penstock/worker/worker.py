@@ -6,24 +6,28 @@ import asyncio
 import contextlib
 import logging
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.blocking import Queue, Tube
 from penstock.handlers import Registry
 from penstock.model.duration import SECOND, Seconds, length
-from penstock.model.errors import TubeNotFound, UsageError, shown
+from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TubeNotFound, UsageError, shown
 from penstock.model.session import new_session
 from penstock.model.tube import check_count
 from penstock.schedules import SCHEDULES
 from penstock.worker.app import App
 from penstock.worker.emptiness import is_empty
-from penstock.worker.fetch import Fetcher, Line
-from penstock.worker.schedule import Scheduler
+from penstock.worker.errand import answer, errand, soon
+from penstock.worker.fetch import Fetcher
+from penstock.worker.lines import Line
+from penstock.worker.schedule import APART, Scheduler
 from penstock.worker.slots import LAST_WORDS, Slots
 from penstock.worker.tally import Hooks, Tally
 
+R = TypeVar("R")
 log = logging.getLogger("penstock.worker")
 MOST_AHEAD = 8
 """Tasks a slot that are fetched ahead at most."""
@@ -78,6 +82,7 @@ class Worker:
         self._told_to_stop = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
+        self._hurried = asyncio.Event()
         self._slots: Slots | None = None
         self._queue: Queue | None = None
         self.app: App | None = None
@@ -103,7 +108,7 @@ class Worker:
         return asyncio.run(self.arun(until_empty=until_empty, horizon=horizon, signals=signals))
 
     async def arun(self, *, until_empty: bool = False, horizon: Seconds | None = None, signals: bool = False) -> Tally:
-        """The same inside a running event loop.
+        """The same inside a running event loop. Cancelling it is stop(), and the second time stop(now=True).
 
         >>> import asyncio, penstock
         >>> async def main():
@@ -113,17 +118,26 @@ class Worker:
         0
         """
         reach = None if horizon is None else length(horizon, "horizon")
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        if self._told_to_stop:
-            self._stopping.set()
-        self._queue = queue = await asyncio.to_thread(_twin, self._app)
+        if self._loop is not None:
+            raise UsageError(f"worker {self.name!r} runs already; make another one to run two")
+        self._loop = loop = asyncio.get_running_loop()
+        self._stopping, self._hurried = asyncio.Event(), asyncio.Event()
+        self._note_stop()
+        living = loop.create_task(self._live(until_empty, reach, signals), name="penstock worker")
+        cancelled = False
         try:
-            with self._listening(signals):
-                await self._work(queue, until_empty, reach)
+            while not living.done():
+                try:
+                    await asyncio.shield(living)
+                except asyncio.CancelledError:
+                    if not living.done():
+                        cancelled = True
+                        self.stop()
+            living.result()
         finally:
-            await asyncio.to_thread(queue.close)
-            self._loop = self._queue = None
+            self._loop, self._told_to_stop = None, 0
+        if cancelled:
+            raise asyncio.CancelledError
         return self.tally
 
     def stop(self, now: bool = False) -> None:
@@ -133,30 +147,39 @@ class Worker:
         >>> penstock.Worker(penstock.connect("memory:"), tubes=[]).stop()
         """
         self._told_to_stop += 2 if now else 1
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._stopping.set)
-                if self._slots is not None:
-                    self._loop.call_soon_threadsafe(self._slots.hurry)
+        if (loop := self._loop) is not None:
+            soon(loop, self._note_stop)
+
+    def _note_stop(self) -> None:
+        if self._told_to_stop:
+            self._stopping.set()
+        if self._told_to_stop > 1:
+            self._hurried.set()
+            if self._slots is not None:
+                self._slots.hurry()
 
     @contextlib.contextmanager
     def _listening(self, signals: bool) -> Iterator[None]:
+        """Signals are told to the main thread alone; what others did with them counts again afterwards."""
         assert self._loop is not None
         actions: dict[int, Callable[[], None]] = {}
-        if signals:
+        if signals and threading.current_thread() is threading.main_thread():
             actions = {
                 signal.SIGTERM: partial(self._signalled, "SIGTERM"),
                 signal.SIGINT: partial(self._signalled, "SIGINT"),
             }
             if hasattr(signal, "SIGHUP"):
                 actions[signal.SIGHUP] = self._hang_up
+        before = {number: signal.getsignal(number) for number in actions}
         for number, action in actions.items():
             self._loop.add_signal_handler(number, action)
         try:
             yield
         finally:
-            for number in actions:
+            for number, old in before.items():
                 self._loop.remove_signal_handler(number)
+                if old is not None:
+                    signal.signal(number, old)
 
     def _signalled(self, name: str) -> None:
         running = len(self._slots.running) if self._slots else 0
@@ -167,21 +190,47 @@ class Worker:
             log.info("%s: finishing %d running tasks within %g s", name, running, self.grace)
         self.stop()
 
+    async def _live(self, until_empty: bool, horizon: int | None, signals: bool) -> None:
+        with self._listening(signals):
+            queue = self._queue = await self._unhurried(errand(_twin, self._app))
+            if queue is None:
+                return
+            try:
+                await self._work(queue, until_empty, horizon)
+            finally:
+                self._queue = None
+                await self._unhurried(errand(_close, queue))
+
+    async def _unhurried(self, future: asyncio.Future[R]) -> R | None:
+        """What comes of a call to the store; None if somebody is in a hurry and the store does not answer."""
+        hurried: asyncio.Future[Any] = asyncio.ensure_future(self._hurried.wait())
+        either: list[asyncio.Future[Any]] = [future, hurried]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not future.done():
+                await asyncio.wait([future], timeout=LAST_WORDS)
+        finally:
+            hurried.cancel()
+        if future.done():
+            return future.result()
+        future.cancel()
+        log.error("the store does not answer; what this worker holds comes back when its session ends")
+        return None
+
     async def _work(self, queue: Queue, until_empty: bool, horizon: int | None) -> None:
         loop = asyncio.get_running_loop()
         slots = Slots(self.name, self.concurrency, self._most_ahead, self._processes, self._hooks, self.tally)
         slots.fetcher = fetcher = Fetcher(
             queue,
-            lambda tasks, began: _soon(loop, slots.arrived, tasks, began),
-            lambda task: _soon(loop, slots.lost, task),
+            lambda tasks, began, first: soon(loop, slots.arrived, tasks, began, first),
+            lambda task: soon(loop, slots.lost, task),
         )
         fetcher.slots = self.concurrency
-        slots.buries_unknown = set(self._weights or ())
+        slots.buries_unknown = set(self._weights or ()) - {SCHEDULES}
         self._slots = slots
-        scheduler = Scheduler(queue)
-        if not until_empty and self._weights is None:
-            slots.extra[SCHEDULES] = scheduler.handler
-        await asyncio.to_thread(self._open_lines, queue, slots)
+        if not until_empty or SCHEDULES in (self._weights or ()):
+            slots.extra[SCHEDULES] = Scheduler(queue).handler
+        await self._unhurried(errand(self._open_lines, queue, slots))
         fetcher.start()
         if self.on_start is not None:
             self.on_start()
@@ -189,17 +238,17 @@ class Worker:
         try:
             await self._until_stopped(queue, fetcher, until_empty, horizon)
         finally:
-            watching.cancel()
             await self._drain(slots, fetcher)
+            watching.cancel()
 
     def _open_lines(self, queue: Queue, slots: Slots) -> None:
         """Make or alter the tubes of the handlers, and take from them from now on."""
         registry: Registry = self._app.handlers
-        names = list(registry) if self._weights is None else list(self._weights)
+        names = [name for name in (registry if self._weights is None else self._weights) if name != SCHEDULES]
         lines = [Line(_tube(queue, registry, name), self._weight(name)) for name in names]
         for asked in registry.schedules:
             queue._store_schedule(asked)
-        lines += [Line(queue.create_tube(name, if_not_exists=True), 1.0) for name in slots.extra]
+        lines += [Line(queue.create_tube(name, if_not_exists=True), 1.0, APART) for name in slots.extra]
         slots.registry = registry
         for line in lines:
             slots.fetcher.add_line(line)
@@ -213,7 +262,7 @@ class Worker:
         while not self._stopping.is_set():
             if not until_empty:
                 await self._stopping.wait()
-            elif not fetcher.pending and await asyncio.to_thread(is_empty, queue, list(fetcher.lines), horizon):
+            elif not fetcher.pending and await self._unhurried(errand(_is_over, queue, list(fetcher.lines), horizon)):
                 return
             else:
                 with contextlib.suppress(TimeoutError):
@@ -222,13 +271,14 @@ class Worker:
     async def _drain(self, slots: Slots, fetcher: Fetcher) -> None:
         """Take no more, finish what runs within the grace, give back the rest."""
         loop = asyncio.get_running_loop()
-        settled = asyncio.Event()
-        fetcher.stop_taking(lambda: _soon(loop, settled.set))
-        await settled.wait()
+        settled: asyncio.Future[None] = loop.create_future()
+        fetcher.stop_taking(lambda: soon(loop, answer, settled, None))
+        # A store that does not answer does not let a fetcher go; handlers have their grace all the same.
+        await self._unhurried(settled)
         await slots.finish(self.grace, lambda: self._told_to_stop > 1)
-        left = await asyncio.to_thread(fetcher.close, LAST_WORDS)
-        if left:
-            log.error("%d tasks could not be ended: they come back when their leases end", left)
+        left = await self._unhurried(errand(fetcher.close, LAST_WORDS))
+        if left or (left is None and fetcher.unended):
+            log.error("%d tasks could not be ended: they come back when their leases end", fetcher.unended)
         await slots.runners.close()
 
     @property
@@ -251,7 +301,7 @@ class Worker:
     async def _reload(self, app: App) -> None:
         """Take over the handlers of the new code; what runs goes on in the old one, and no lease is touched."""
         try:
-            queue = await asyncio.to_thread(app.reload)
+            queue = await errand(app.reload)
         except (Exception, SystemExit):
             log.exception("the code could not be reloaded; the old one stays")
             return
@@ -269,14 +319,15 @@ class Worker:
         if slots is None or twin is None:
             return
         try:
-            await asyncio.to_thread(self._open_lines, twin, slots)
+            await errand(self._open_lines, twin, slots)
         except Exception:
             log.exception("the new handlers could not be used; the old ones stay")
             self._app = old
             return
         if self._weights is None:
             for name in set(old.handlers) - set(queue.handlers):
-                slots.fetcher.lines[name].leaving = True
+                if name in slots.fetcher.lines:
+                    slots.fetcher.lines[name].leaving = True
         slots.runners.renew()
         slots.fetcher.poke()
         log.info("handlers reloaded: %s", ", ".join(sorted(queue.handlers)) or "none")
@@ -316,6 +367,17 @@ def _twin(app: Any) -> Queue:
     return twin
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[..., Any], *args: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-        loop.call_soon_threadsafe(call, *args)
+def _close(queue: Queue) -> None:
+    try:
+        queue.close()
+    except PenstockError as error:
+        log.warning("the worker's session could not be ended, it ends by itself: %s", error)
+
+
+def _is_over(queue: Queue, tubes: list[str], horizon: int | None) -> bool:
+    """Whether nothing is left to do; a store that cannot be asked is asked again."""
+    try:
+        return is_empty(queue, tubes, horizon)
+    except (EngineUnavailable, NotWritable) as error:
+        log.warning("the worker cannot see whether anything is left to do, looking again: %s", error)
+        return False

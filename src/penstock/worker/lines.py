@@ -1,0 +1,78 @@
+"""The tubes that a worker takes from, and how their tasks share its slots."""
+
+from __future__ import annotations
+
+import logging
+
+from penstock.blocking import Tube
+from penstock.engines.line import Taker
+
+log = logging.getLogger("penstock.worker")
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+
+
+class Line:
+    """A tube that a worker takes from."""
+
+    def __init__(self, tube: Tube, weight: float, apart: int = 0) -> None:
+        self.tube = tube
+        self.weight = weight
+        self.apart = apart
+        """How many of its tasks run beside the slots; 0: they need slots, as all but the worker's own do."""
+        self.waiter: Taker | None = None
+        self.hot = True
+        """It gave as many tasks as were asked for, so there may be more."""
+        self.leaving = False
+        """Nothing is taken from it any more; the thread forgets it at its next round."""
+        self.has_lanes = False
+        """A task of it has a lane: that may have limits which the tube knows nothing of."""
+        self.credit = 0.0
+        self.pause = 0.0
+        self.not_before = 0.0
+        self.asked_at = 0.0
+        self.woken_at = 0.0
+        """When the waiter was given something, on time.monotonic()."""
+        self.looked_at = 0.0
+        """When its options were last read."""
+
+    @property
+    def is_prompt(self) -> bool:
+        """Tasks of it are not taken before there is a slot: they would count as running, or use up a rate."""
+        config = self.tube._config
+        limits = (config.concurrency, config.lane_rate, config.lane_concurrency)
+        return self.has_lanes or any(limit is not None for limit in limits)
+
+    def may_be_asked(self, now: float) -> bool:
+        return self.waiter is None and self.not_before <= now and not self.leaving
+
+    def failed(self, error: BaseException, now: float) -> None:
+        """Ask again later, and say why once."""
+        if not self.pause:
+            log.error("no tasks can be taken from tube %r, trying again: %s", self.tube.name, error)
+        self.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self.pause))
+        self.not_before = now + self.pause
+        self.hot = True
+
+    def succeeded(self) -> None:
+        if self.pause:
+            log.info("tasks can be taken from tube %r again", self.tube.name)
+            self.pause = self.not_before = 0.0
+
+
+def shares(lines: list[Line], room: int) -> list[tuple[Line, int]]:
+    """Share room out by weight; what does not come out even is settled over the next rounds."""
+    total = sum(line.weight for line in lines)
+    for line in lines:
+        line.credit += room * line.weight / total
+    given, left = dict.fromkeys(lines, 0), room
+    for line in sorted(lines, key=lambda line: -line.credit):
+        given[line] = max(0, min(left, int(line.credit)))
+        left -= given[line]
+    for line in sorted(lines, key=lambda line: given[line] - line.credit):
+        if left <= 0:
+            break
+        given[line] += 1
+        left -= 1
+    for line, share in given.items():
+        line.credit -= share
+    return list(given.items())
