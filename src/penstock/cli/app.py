@@ -2,81 +2,109 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import settings
-from penstock.cli.command import Json, Url
+from penstock.cli import output, settings
+from penstock.cli.advice import advised
+from penstock.cli.command import Json, Url, paragraphs
+from penstock.cli.status import INTERRUPTED, PIPE_CLOSED
 from penstock.model.errors import PenstockError, UsageError
 
-INTERRUPTED = 130
-app = typer.Typer(
-    name="penstock",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+PARTS = {
+    "put": ("put",),
+    "take": ("take",),
+    "leases": ("ack", "release", "bury", "fail"),
+    "buried": ("kick", "dig", "plow"),
+    "tasks": ("tasks", "peek", "delete", "cancel"),
+    "tubes": ("tubes", "create", "alter", "pause", "resume", "truncate", "drop"),
+    "lanes": ("lanes",),
+    "stats": ("stats",),
+    "schedules": ("schedules",),
+    "worker": ("worker",),
+    "top": ("top",),
+    "store": ("migrate", "doctor"),
+    "bench": ("bench",),
+}
+"""Modules and the commands they have, in the order of the help."""
+
+
+def program(only: str | None = None) -> typer.Typer:
+    """All commands, or those of the module that has one: a command starts faster without the others."""
+    app = typer.Typer(
+        name="penstock",
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog="[bold]Example[/bold]\npenstock create mail --url tasks.db",
+    )
+    app.callback(invoke_without_command=True, help=paragraphs(penstock.__doc__ or ""))(penstock)
+    for module, commands in PARTS.items():
+        if only is None or only in commands:
+            import_module(f"penstock.cli.{module}").register(app)
+    return app
 
 
 def _version(asked: bool) -> None:
     if asked:
         from penstock import __version__
 
-        print(f"penstock {__version__}")
+        output.line(f"penstock {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def penstock(
+    context: typer.Context,
     url: Url = None,
     as_json: Json = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+        bool, typer.Option("--version", metavar="", callback=_version, is_eager=True, help="Print the version and end.")
     ] = False,
 ) -> None:
-    """Put work into tubes, take it out, look at it and move it; run workers."""
+    """Put work into tubes, take it out, look at it and move it; run workers.
+
+    Data goes to stdout, everything else to stderr. The exit status is 0 when all went well, 1 when there was
+    nothing, and 64 or more, one for each kind of error, when something was refused.
+    """
     settings.begin(url, as_json)
-
-
-def _register() -> None:
-    from importlib import import_module
-
-    for name in ("worker", "top", "bench", "store"):
-        try:
-            module = import_module(f"penstock.cli.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"penstock.cli.{name}":
-                raise
-            continue
-        module.register(app)
-
-
-_register()
+    if context.invoked_subcommand is None:
+        context.get_help()
 
 
 def run(arguments: list[str] | None = None) -> None:
     """Do what the command line says and exit."""
-    sys.exit(status_of(arguments))
-
-
-def status_of(arguments: list[str] | None = None) -> int:
-    """Do what the command line says; answers the exit status."""
+    status = status_of(sys.argv[1:] if arguments is None else arguments)
     try:
-        answer: Any = app(arguments, prog_name="penstock", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = PIPE_CLOSED
+    if status == PIPE_CLOSED:
+        # What is left in the buffer has nowhere to go; the interpreter would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(status)
+
+
+def status_of(arguments: list[str]) -> int:
+    """Do what the command line says; answers the exit status."""
+    first = arguments[0] if arguments else ""
+    known = any(first in commands for commands in PARTS.values())
+    try:
+        answer: Any = program(first if known else None)(arguments, prog_name="penstock", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except PenstockError as error:
-        complain(str(error))
+        output.complain(advised(error))
         return error.exit_status()
     except typer.Abort:
         return INTERRUPTED
     except typer.TyperException as error:
-        complain(error.format_message())
+        output.complain(f"{error.format_message().rstrip('.')}; {_hint(error)}")
         return UsageError.exit_status()
 
 
-def complain(text: str) -> None:
-    """One line on stderr."""
-    print(f"penstock: {text}", file=sys.stderr)
+def _hint(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see {context.command_path if context else 'penstock'} --help"

@@ -45,6 +45,20 @@ def message(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def tasks(number: int) -> str:
+    """How many tasks, in words.
+
+    >>> tasks(1), tasks(25_000)
+    ('1 task', '25,000 tasks')
+    """
+    return "1 task" if number == 1 else f"{number:,} tasks"
+
+
+def complain(text: str) -> None:
+    """Say what went wrong, in one line."""
+    message(f"penstock: {' '.join(text.split())}")
+
+
 def shown(value: Any) -> str:
     """A value as a cell of a table has it: one line, nothing in it that moves a cursor.
 

@@ -41,8 +41,8 @@ def _check_exists(url: str) -> None:
 def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator[Queue]:
     """A queue whose session outlives this program: what is taken stays taken until it is finished or time is up.
 
-    seconds: how long, for a new session
-    uuid: a session that another run of the program left; it lives as long again
+    seconds: how long
+    uuid: a session that another run of the program left; it lives as long again, or longer if that is asked for
 
     An error ends a new session, and so gives back what it took.
     """
@@ -56,6 +56,8 @@ def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator
         queue._start()
         if uuid:
             queue.identify(uuid)
+            if seconds is not None and check_ttl(seconds) > queue._session.ttl:
+                queue.configure(session_ttl=seconds)
         yield queue
     except BaseException:
         leave(queue) if uuid and queue.identify() != session.uuid else queue.close()

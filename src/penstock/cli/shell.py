@@ -1,0 +1,124 @@
+"""A shell command that is run for each task."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import IO, Any
+
+from penstock.blocking import Task
+from penstock.cli import documents, output
+from penstock.cli.status import Terminated
+from penstock.cli.values import shown_id
+
+ERROR_LENGTH = 4000
+"""Bytes of what the command said last that are stored with a task that failed."""
+
+PATIENCE = 2.0
+
+
+class Shell:
+    """Runs the command; as a context, SIGTERM ends it and gives the task back."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+        self._before: Any = None
+
+    def __enter__(self) -> Shell:
+        self._before = signal.signal(signal.SIGTERM, self._terminate)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    def run(self, task: Task) -> str | None:
+        """Run it with the task's data; None if it went well, else what it said last."""
+        try:
+            return self._run(task)
+        except KeyboardInterrupt:
+            task.release(refund=True)
+            raise
+
+    def _run(self, task: Task) -> str | None:
+        # With --json our stdout has documents alone.
+        out = sys.stderr if output.as_json() else None
+        data = task.data if isinstance(task.data, bytes) else _text(task.data).encode()
+        process = subprocess.Popen(
+            self._command,
+            shell=True,
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **environment(task)},
+        )
+        assert process.stdin is not None and process.stderr is not None
+        said = Tail(process.stderr)
+        try:
+            try:
+                process.stdin.write(data)
+                process.stdin.close()
+            except BrokenPipeError:
+                pass  # it does not care for the data
+            status = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+        finally:
+            said.join()
+        if status == 0:
+            return None
+        how = f"exit status {status}" if status > 0 else f"ended by signal {-status}"
+        return f"{how}: {said.text}" if said.text else how
+
+
+def _text(data: Any) -> str:
+    """Text as it is, everything else as JSON."""
+    return data if isinstance(data, str) else documents.data_text(data)
+
+
+def environment(task: Task) -> dict[str, str]:
+    """What a command learns of its task."""
+    found: dict[str, Any] = {
+        "TASK_ID": shown_id(task.id),
+        "TUBE": task.tube,
+        "ATTEMPT": task.attempt,
+        "LAST_ATTEMPT": "1" if task.last_attempt else "",
+        "LANE": task.lane or "",
+        "KEY": task.key or "",
+    }
+    return {f"PENSTOCK_{name}": str(value) for name, value in found.items()}
+
+
+class Tail:
+    """Passes on what a command says on stderr, and remembers the end of it."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._end = b""
+        self._thread = threading.Thread(target=self._run, name="penstock stderr", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._stream as stream:
+            while part := os.read(stream.fileno(), 65536):
+                self._end = (self._end + part)[-ERROR_LENGTH:]
+                sys.stderr.buffer.write(part)
+                sys.stderr.buffer.flush()
+
+    def join(self) -> None:
+        """What was said before the command ended is here soon; a child that it left may keep the pipe open."""
+        self._thread.join(PATIENCE)
+
+    @property
+    def text(self) -> str:
+        return self._end.decode(errors="replace").strip()
