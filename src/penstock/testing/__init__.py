@@ -12,8 +12,9 @@ from penstock.model import ops
 from penstock.model.clock import ManualClock
 from penstock.model.errors import UsageError
 from penstock.testing.assertions import assert_not_put, assert_put
-from penstock.testing.draining import Drained, Ran, adrain, drain
+from penstock.testing.draining import adrain, drain
 from penstock.testing.running import inline
+from penstock.testing.taking import Drained, Ran
 
 __all__ = [
     "Drained",

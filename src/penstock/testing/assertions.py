@@ -14,7 +14,7 @@ from penstock.blocking import Task, Tube
 from penstock.model import ops
 from penstock.model.errors import TubeNotFound, UsageError, shown
 from penstock.model.state import State
-from penstock.testing.draining import tube_name
+from penstock.testing.taking import tube_name
 from penstock.view import TaskView
 
 ANY: Any = ...
