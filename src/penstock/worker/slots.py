@@ -151,6 +151,15 @@ class Slots:
 
     async def _called(self, run: Run) -> Ending:
         """Call the handler; how its task is to end."""
+        ending = await self._answered(run)
+        if run.why in TAKEN_AWAY and ending is not settling.NOTHING:
+            # Not even if the store would still take it: a task is counted, and told, to have been one or the other.
+            task = run.task
+            log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, run.why, extra=run.facts)
+            return settling.NOTHING
+        return ending
+
+    async def _answered(self, run: Run) -> Ending:
         handler, task = run.handler, run.task
         try:
             value = handler.shape.decode(task._record.data)
@@ -160,7 +169,7 @@ class Slots:
                 returned = await self.runners.call(run, value)
             return settling.returned(task, returned, handler.stores_result)
         except asyncio.CancelledError as error:
-            if run.why in TAKEN_AWAY:
+            if run.why in TAKEN_AWAY:  # as it was told to
                 return settling.NOTHING
             if task._ended is None and (run.why is not None or _was_cancelled()):
                 return REFUND
@@ -169,8 +178,6 @@ class Slots:
             # It is meant for the program, which it goes on to end, and not the fault of the task.
             self.fetcher.end(task, REFUND if task._ended is None else settling.NOTHING)
             run.abandoned = True
-            raise
-        except GeneratorExit:
             raise
         except BaseException as error:
             ending = settling.raised(task, error)
