@@ -20,7 +20,7 @@ def errand(call: Callable[..., R], *args: Any) -> asyncio.Future[R]:
         try:
             value = call(*args)
         except BaseException as error:
-            soon(loop, _fail, future, error)
+            soon(loop, fail, future, error)
         else:
             soon(loop, answer, future, value)
 
@@ -40,6 +40,7 @@ def answer(future: asyncio.Future[R], value: R) -> None:
         future.set_result(value)
 
 
-def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+def fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """The same for what was raised."""
     if not future.done():
         future.set_exception(error)

@@ -6,19 +6,19 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from penstock.model.errors import UsageError
 from penstock.worker.processes import Processes
 from penstock.worker.run import Run
+from penstock.worker.threads import Threads
 
 
 class Runners:
     """Calls handlers where they belong."""
 
     def __init__(self, slots: int, processes: int | None) -> None:
-        self._threads = ThreadPoolExecutor(slots, "penstock handler")
+        self._threads = Threads()
         self._processes = Processes(processes)
 
     async def call(self, run: Run, value: Any) -> Any:
@@ -31,9 +31,7 @@ class Runners:
             return await self._processes.call(run)
         run.thread = True
         context = contextvars.copy_context()
-        calling = asyncio.get_running_loop().run_in_executor(
-            self._threads, context.run, _outcome, handler.function, value, more
-        )
+        calling = self._threads.call(context.run, _outcome, handler.function, value, more)
         # A thread cannot be stopped: whoever wants the slot back has to wait for it.
         answer, error = await asyncio.shield(calling)
         run.thread = False
@@ -50,7 +48,7 @@ class Runners:
 
     async def close(self) -> None:
         await self._processes.close()
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
 def _outcome(function: Callable[..., Any], value: Any, more: dict[str, Any]) -> tuple[Any, BaseException | None]:

@@ -136,7 +136,8 @@ class Slots:
             seconds = time.monotonic() - run.started
             outcome = _outcome(run, ending)
             ok = ending.ok and outcome not in TAKEN_AWAY
-            tally.add(ok, seconds, outcome)
+            if not run.abandoned:
+                tally.add(ok, seconds, outcome)
             self._pace = seconds if self._pace is None else self._pace + 0.05 * (seconds - self._pace)
             if self._hooks is not None:
                 _call(self._hooks.measure, self._name, tube, ok, seconds)
