@@ -57,11 +57,15 @@ def _restore(before: str | None) -> None:
 def _open(config: pytest.Config, url: str) -> None:
     """Open the store first: whoever connects without a clock finds it with ours."""
     import penstock
+    from penstock.engines import open_store
     from penstock.testing import ManualClock
 
-    config.stash[_clock] = clock = ManualClock()
+    store = open_store(url)  # of an earlier pytest.main() in this process
+    clock = ManualClock() if store is None else store.clock
     config.stash[_queue] = queue = penstock.connect(url, clock=clock)
     config.add_cleanup(queue.close)
+    if isinstance(clock, ManualClock):
+        config.stash[_clock] = clock
 
 
 @pytest.hookimpl(tryfirst=True)
