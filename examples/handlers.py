@@ -1,64 +1,46 @@
-"""A handler loop: one function a tube, some threads a function, an end that loses nothing.
+"""Handlers and a worker: one function a tube, what they return and raise, and an end that loses nothing.
 
 python examples/handlers.py
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from typing import Any
+import asyncio
 
 import penstock
 
-Handler = Callable[[Any], Any]
+q = penstock.connect("memory:")
 
 
-def serve(tube: penstock.Tube, handler: Handler, stopping: threading.Event) -> None:
-    """Run a handler for every task. What it returns is the result; what it raises fails the task."""
-    while not stopping.is_set():
-        task = tube.take(timeout=0.5)
-        if task is None:
-            continue
-        try:
-            result = handler(task.data)
-        except Exception as error:
-            task.fail(error)
-        else:
-            task.ack(result)
+@q.handler("squares", keep=60)
+def square(n: int) -> int:
+    """What a handler returns is stored, as the tube keeps its tasks. It is called in a thread."""
+    return n * n
 
 
-def start(q: penstock.Queue, handlers: dict[str, Handler], threads: int = 2) -> Callable[[], None]:
-    """Serve tubes until the returned function is called; that one waits for what still runs."""
-    stopping = threading.Event()
-    workers = [
-        threading.Thread(target=serve, args=(q.tube(name), handler, stopping))
-        for name, handler in handlers.items()
-        for _ in range(threads)
-    ]
-    for worker in workers:
-        worker.start()
+@q.handler("pages", keep=60)
+async def fetch(url: str) -> int:
+    """An async handler is called in the worker's loop."""
+    await asyncio.sleep(0.01)
+    return len(url)
 
-    def stop() -> None:
-        stopping.set()
-        for worker in workers:
-            worker.join()
 
-    return stop
+@q.handler("halves", max_attempts=2, retry=0)
+def halve(n: int, run: penstock.Run) -> float:
+    """What a handler raises fails the task: it is tried again, and buried after the last attempt."""
+    print(f"attempt {run.attempt} to halve {n}{', the last' if run.last_attempt else ''}")
+    return n / 0
 
 
 def main() -> None:
-    with penstock.connect("memory:") as q:
-        squares = q.create_tube("squares", keep=60)
-        halves = q.create_tube("halves", max_attempts=2, retry=0)
-        stop = start(q, {"squares": lambda n: n * n, "halves": lambda n: n / 0})
-        try:
-            task = squares.put(12)
-            print("12 squared is", squares.result(task.id, timeout=10))
-            ended = halves.wait(halves.put(7).id, timeout=10)
-            print("7 halved:", ended.state, ended.reason, "after", ended.attempt, "attempts")
-        finally:
-            stop()
+    with q:
+        squared, fetched, halved = square.put(12), fetch.put("http://a.example/"), halve.put(7)
+        tally = penstock.Worker(q, concurrency=4).run(until_empty=True)
+        print("12 squared is", q.tube("squares").result(squared.id))
+        print("a page of", q.tube("pages").result(fetched.id), "letters")
+        ended = q.tube("halves").peek(halved.id)
+        print("7 halved:", ended.state, ended.reason, "after", ended.attempt, "attempts")
+        print("in all:", tally.ok, "done,", tally.trouble, "failed")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
 
 
 def run(example: str, *words: str) -> str:
@@ -48,7 +49,50 @@ def test_next_and_done_try_a_failed_job_again():  # cases 315, 316
     assert sorted(lines[2:4]) == ["page 1 done", "page 2 done"]
 
 
-def test_the_handler_loop_answers_results_and_buries_failures():
-    out = run("handlers.py")
-    assert "12 squared is 144" in out
-    assert "7 halved: buried no_attempts after 2 attempts" in out
+def test_handlers_answer_results_and_are_tried_again():
+    lines = run("handlers.py").splitlines()
+    assert sorted(lines[:2]) == ["attempt 1 to halve 7", "attempt 2 to halve 7, the last"]
+    assert lines[2:] == [
+        "12 squared is 144",
+        "a page of 17 letters",
+        "7 halved: buried no_attempts after 2 attempts",
+        "in all: 2 done, 2 failed",
+    ]
+
+
+def in_examples(place: Path, *words: str) -> str:
+    """Do what the shop's first lines say, on a queue of its own."""
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT / "examples",
+        env={**os.environ, "PENSTOCK_URL": str(place), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_shop_is_served_by_a_worker(tmp_path):
+    assert in_examples(tmp_path / "shop.db", "python", "-m", "shop").count("\n") == 3
+    assert in_examples(tmp_path / "shop.db", "python", "-m", "shop").count("\n") == 3, "orders are placed once"
+    mails = in_examples(tmp_path / "shop.db", "penstock", "worker", "shop.tasks:q", "--until-empty")
+    assert sorted(mails.splitlines()) == [
+        "mail to ann@a.example: your tea is on its way",
+        "mail to bob@b.example: your cup is on its way",
+        "mail to cat@a.example: order 3: the card is blocked",
+    ]
+
+
+def test_the_tests_of_the_shop_pass(tmp_path):
+    out = in_examples(tmp_path / "shop.db", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
+    assert "7 passed" in out
+    assert list(tmp_path.iterdir()) == [], "their queue is in memory"
+
+
+def test_every_example_is_run_here():
+    text = Path(__file__).read_text()
+    parts = {"invented_web.py": "demo.py", "pytest.ini": '"pytest"', "shop": '"shop"'}
+    for path in (ROOT / "examples").glob("[a-z]*"):
+        assert parts.get(path.name, path.name) in text, path.name
