@@ -5,7 +5,7 @@
     ```text            after one of those in bash is exactly what it prints
 
 A block in bash that ends with a worker that runs until it is told to stop gets the reader's Ctrl-C once it has printed
-what the page shows.
+what the page shows, and that is where its output ends.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run(page: Path) -> None:
                 Path(block.file).write_text(block.text)
             elif block.language == "python":
                 # Moved down to its line, so that a traceback names it.
-                exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+                exec(compile("\n" * block.line + block.text, str(page), "exec", dont_inherit=True), names)
             elif block.language == "bash":
                 printed = type_in(block, shown, environment)
                 assert shown is None or printed == shown, f"{page.name}:{block.line} printed {printed!r}"
@@ -115,4 +115,4 @@ def type_in(block: Block, shown: str | None, environment: dict[str, str]) -> str
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert process.returncode == 0, f"{block.text}{printed}{rest}{said}{more}"
-    return printed + rest
+    return printed if block.runs_on else printed + rest
