@@ -32,6 +32,7 @@ from penstock.model.errors import (
 from penstock.model.state import State
 from penstock.worker import settling
 from penstock.worker.lines import FIRST_PAUSE, LONGEST_PAUSE, Line, shares
+from penstock.worker.run import facts
 from penstock.worker.settling import Ending
 
 log = logging.getLogger("penstock.worker")
@@ -152,17 +153,15 @@ class Fetcher:
 
     def _work(self) -> None:
         pause: float | None = None
-        while True:
+        while not (self._closing and (not self.unended or self._is_over())):
             self._poked.wait(pause)
             self._poked.clear()
-            if self._closing and (not self.unended or self._is_over()):
-                self._withdraw(list(self.lines.values()))
-                return
             try:
                 pause = self._round()
             except Exception:
                 log.exception("the fetcher could not do its work; it tries again")
                 pause = LONGEST_PAUSE / 5
+        self._withdraw(list(self.lines.values()))
 
     def _is_over(self) -> bool:
         return self._give_up_at is not None and time.monotonic() >= self._give_up_at
@@ -204,7 +203,8 @@ class Fetcher:
             try:
                 request.handle(answer)
             except Exception:
-                log.exception("the fetcher could not use the answer to %r", request.op)
+                # Not the op itself: it holds the session's uuid, tokens and data.
+                log.exception("the fetcher could not use the answer to %s", type(request.op).__name__)
         if any(_passes(answer) for answer in answers):
             self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self._pause))
             self._resume_at = time.monotonic() + self._pause
@@ -265,17 +265,18 @@ class Fetcher:
     def _ended(self, task: Task, ending: Ending, answer: Any) -> None:
         if not isinstance(answer, BaseException):
             return
+        more = {**facts(task), "ending": ending.verb}
         if isinstance(answer, UsageError | PayloadTooLarge) and ending.verb not in ("abort", "refund"):
-            log.error("task %r of %r cannot be ended as its handler asked: %s", task.id, task.tube, answer)
+            log.error("task %r of %r cannot be ended as its handler asked: %s", task.id, task.tube, answer, extra=more)
             self._again.append((task, Ending("abort", str(answer))))
             self.poke()
         elif isinstance(answer, GONE):
-            log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, answer)
+            log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, answer, extra=more)
         elif isinstance(answer, UsageError | PayloadTooLarge):
-            log.error("task %r of %r could not be ended: %s", task.id, task.tube, answer)
+            log.error("task %r of %r could not be ended: %s", task.id, task.tube, answer, extra=more)
         else:
             if not self._pause:
-                log.warning("task %r of %r could not be ended yet: %s", task.id, task.tube, answer)
+                log.warning("task %r of %r could not be ended yet: %s", task.id, task.tube, answer, extra=more)
             self._again.append((task, ending))
 
     def _checks(self) -> list[Request]:

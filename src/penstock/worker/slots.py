@@ -232,10 +232,13 @@ class Slots:
         """Whoever waits for what runs should look again."""
         self._quiet.set()
 
-    async def finish(self, grace: float, hurried: Callable[[], bool]) -> None:
-        """Give back what has not begun, let what runs end within the grace, give back the rest."""
+    def stop_starting(self) -> None:
+        """Give back what has not begun, and what still comes."""
         self._stopped = True
         self._give_back_buffer()
+
+    async def finish(self, grace: float, hurried: Callable[[], bool]) -> None:
+        """Let what runs end within the grace, give back the rest."""
         end = self._loop.time() + grace
         while self.running and not hurried() and self._loop.time() < end:
             self._quiet.clear()

@@ -41,7 +41,9 @@ class TubeTally:
         self.buckets = [0] * (len(BUCKETS) + 1)
 
     def add(self, ok: bool, seconds: float, outcome: str | None = None) -> None:
-        if ok:
+        if outcome == "refund":  # it counts as not run; Tally.given_back has it
+            pass
+        elif ok:
             self.ok += 1
         else:
             self.trouble += 1

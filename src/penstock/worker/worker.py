@@ -79,6 +79,8 @@ class Worker:
         self._most_ahead = MOST_AHEAD * concurrency if prefetch is None else check_count(prefetch, "prefetch", 0)
         self._processes = processes
         self._hooks = hooks
+        self.abandoned = 0
+        """How many handlers still ran when the worker had stopped; a process need not wait for them."""
         self._told_to_stop = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -271,20 +273,17 @@ class Worker:
     async def _drain(self, slots: Slots, fetcher: Fetcher) -> None:
         """Take no more, finish what runs within the grace, give back the rest."""
         loop = asyncio.get_running_loop()
+        slots.stop_starting()
         settled: asyncio.Future[None] = loop.create_future()
         fetcher.stop_taking(lambda: soon(loop, answer, settled, None))
         # A store that does not answer does not let a fetcher go; handlers have their grace all the same.
         await self._unhurried(settled)
         await slots.finish(self.grace, lambda: self._told_to_stop > 1)
+        self.abandoned = len(slots.running)
         left = await self._unhurried(errand(fetcher.close, LAST_WORDS))
         if left or (left is None and fetcher.unended):
             log.error("%d tasks could not be ended: they come back when their leases end", fetcher.unended)
         await slots.runners.close()
-
-    @property
-    def abandoned(self) -> int:
-        """How many handlers still run although the worker has stopped; a process need not wait for them."""
-        return sum(run.abandoned for run in self._slots.running) if self._slots else 0
 
     # -- reloading ---------------------------------------------------------------------------------
 
