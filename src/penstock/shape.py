@@ -44,7 +44,7 @@ class Shape:
         try:
             return self._decode(data)
         except Exception as error:
-            raise BadPayload(f"the data are no {self}: {error}") from None
+            raise BadPayload(f"the data are no {self}: {_reason(error)}") from None
 
     def encode(self, value: Any) -> Any:
         """What put() stores for a value; one that the handler would refuse is refused here already."""
@@ -56,6 +56,15 @@ class Shape:
         except Exception as error:
             raise UsageError(f"this handler takes {self}, got {shown(value)}: {error}") from None
         return text if self.wanted is bytes else msgspec.json.decode(text)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with data. pydantic would show them too, and what is told here goes to logs."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return str(error)
+    found = errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'all of them'}: {one['msg']}" for one in found)
 
 
 def _codec(wanted: Any) -> tuple[Decode, Encode | None]:

@@ -25,6 +25,9 @@ class Session(NamedTuple):
     direct: bool = True
     """True for a process on the store itself: it cannot outlive the store's run."""
 
+    def __repr__(self) -> str:
+        return f"<Session of {self.name}>"
+
 
 def check_ttl(value: Seconds | None) -> int:
     """A session must outlive the time between two signs of life."""

@@ -48,14 +48,15 @@ class Line:
     def failed(self, error: BaseException, now: float) -> None:
         """Ask again later, and say why once."""
         if not self.pause:
-            log.error("no tasks can be taken from tube %r, trying again: %s", self.tube.name, error)
+            name = self.tube.name
+            log.error("no tasks can be taken from tube %r, trying again: %s", name, error, extra={"tube": name})
         self.pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, 2 * self.pause))
         self.not_before = now + self.pause
         self.hot = True
 
     def succeeded(self) -> None:
         if self.pause:
-            log.info("tasks can be taken from tube %r again", self.tube.name)
+            log.info("tasks can be taken from tube %r again", self.tube.name, extra={"tube": self.tube.name})
             self.pause = self.not_before = 0.0
 
 

@@ -81,8 +81,7 @@ class Run:
     @property
     def facts(self) -> dict[str, Any]:
         """What a log says about it, as fields."""
-        task = self.task
-        return {"tube": task.tube, "task_id": task.id, "attempt": task.attempt, "lane": task.lane, "key": task.key}
+        return facts(self.task)
 
     def check(self) -> None:
         """Raise Cancelled once the handler should stop; for loops in functions that nobody can interrupt."""
@@ -103,6 +102,11 @@ class Run:
             self.why = why
         if self._cancelled is not None:
             self._cancelled.set()
+
+
+def facts(task: Task) -> dict[str, Any]:
+    """What a log says about a task, as fields: nothing that is secret, and not its data."""
+    return {"tube": task.tube, "task_id": task.id, "attempt": task.attempt, "lane": task.lane, "key": task.key}
 
 
 def current_run() -> Run:
