@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass
 from datetime import timedelta
@@ -362,6 +364,49 @@ def test_an_interrupted_handler_gives_its_task_back(memory, style):
     assert (task.state, task.attempt) == ("ready", 0)
 
 
+INTERRUPTED = """
+import asyncio, signal, penstock
+from penstock.testing import drain
+
+q = penstock.connect("memory:")
+
+async def passing(run, go_on):
+    return await go_on()
+
+@q.handler("async")
+async def awaited(data: None) -> None:
+    signal.raise_signal(signal.SIGINT)
+    await asyncio.sleep(0)
+
+@q.handler("sync")
+def sync(data: None) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+for layers in ([], [passing]):
+    q.handlers.middleware[:] = layers
+    for handler in (awaited, sync):
+        task = handler.put(None)
+        try:
+            drain(q, handler)
+        except KeyboardInterrupt:
+            print(q.tube(task.tube).peek(task.id).state, q.tube(task.tube).peek(task.id).attempt)
+            q.tube(task.tube).truncate()
+"""
+
+
+def test_ctrl_c_ends_a_drain_and_the_task_is_ready_again():
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("ready 0\n" * 4, "")
+
+
+def test_a_real_clock_will_do(bench):
+    q = bench.connect(clock=None)
+    job = q.handler("jobs", retry=600, max_attempts=2)(odd)
+    job.put(1)
+    assert [run.task.state for run in drained(q)] == ["delayed"]
+    assert drained(q) == []
+
+
 def test_handlers_that_never_end_are_noticed(q):
     @q.handler("rounds")
     def again(data: None) -> None:
@@ -533,12 +578,26 @@ def test_a_sync_handler_may_run_a_loop_of_its_own(memory, around):
     if around:
         memory.middleware(passing)
 
-    @memory.handler("loops")
-    def loops(data: None) -> str:
-        return asyncio.run(asyncio.sleep(0, "slept"))
+    async def turn() -> str:
+        await asyncio.sleep(0)
+        return "turned"
 
-    loops.put(None)
-    assert [run.value for run in drain(memory)] == ["slept"]
+    memory.handler("loops")(lambda data: asyncio.run(turn())).put(None)
+    assert [run.value for run in drain(memory)] == ["turned"]
+
+
+def test_a_sync_function_may_answer_something_to_await(every_q):
+    async def later(n):
+        await asyncio.sleep(0)
+        return 2 * n
+
+    every_q.handler("jobs", keep=True)(lambda n: later(n)).put(4)
+    assert [run.value for run in drained(every_q)] == [8]
+
+
+def test_a_handler_that_is_a_generator_does_nothing_and_is_told_so(memory):
+    memory.handler("jobs", max_attempts=1)(lambda n: (i for i in range(n))).put(4)
+    assert "does nothing" in str(drain(memory).errors[0])
 
 
 def test_async_handlers_share_one_loop(memory):

@@ -155,6 +155,9 @@ async def _awaited(run: Run, middleware: Middleware, inner: Callable[[], Corouti
     try:
         return Outcome(await go_on())
     except FAILURES as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise  # it is not the handler's own: the drain is cancelled, or somebody pressed Ctrl-C
         return Outcome(error=error)
 
 
