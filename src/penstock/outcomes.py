@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock import payload
 from penstock.calls import DelayArgument
 
 
@@ -37,9 +38,15 @@ class Bury(Outcome):
     'an address that needs a look'
     """
 
-    def __init__(self, reason: str | None = None) -> None:
+    def __init__(self, reason: str | BaseException | None = None) -> None:
         super().__init__(reason or "buried by its handler")
         self.reason = reason
+
+    @property
+    def text(self) -> str | None:
+        """The reason as it is stored."""
+        known = self.reason is None or isinstance(self.reason, str | BaseException)
+        return payload.error_text(self.reason if known else str(self.reason))
 
 
 class Cancelled(Exception):
@@ -47,12 +54,18 @@ class Cancelled(Exception):
 
 
 def abort_in(error: BaseException) -> Abort | None:
-    """The Abort that an error is, or that caused it: `raise X from Abort(..)` however often."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, Abort):
-            return cause
-        seen.add(id(cause))
-        cause = cause.__cause__
+    """The Abort that an error is, or that caused it: `raise X from Abort(..)` however often, also in groups."""
+    found = [error]
+    for one in found:  # grows as it is read
+        if isinstance(one, Abort):
+            return one
+        more = [one.__cause__, *(one.exceptions if isinstance(one, BaseExceptionGroup) else ())]
+        found += [other for other in more if other is not None and not any(other is known for known in found)]
     return None
+
+
+def alone(error: BaseException) -> BaseException:
+    """The one error of a group, as a task group makes of what is raised in it; any other error is itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

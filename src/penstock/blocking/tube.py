@@ -508,7 +508,7 @@ class Tube:
         view: TaskView | None,
     ) -> Record:
         wait = duration.delay(delay)
-        if wait is None and self._config.hooks:
+        if wait is None and self._config.hooks and not abort:
             task = view or Task(self, self._engine.execute(ops.Peek(self.name, lease.id)))
             wait = calls.hook_delay(self.kind, self._kind.retry_delay(task, task._record.failures + 1))
         text, reason = payload.error_text(error), calls.abort_reason(abort)

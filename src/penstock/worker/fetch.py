@@ -228,7 +228,7 @@ class Fetcher:
         acks: dict[str, list[tuple[Task, Ending]]] = {}
         requests = list[Request]()
         for task, ending in endings:
-            if task._tube._config.hooks:
+            if task._tube._config.hooks or task._undo is not None:
                 self._ended(task, ending, _by_facade(task, ending))
             elif ending.verb == "ack":
                 acks.setdefault(task.tube, []).append((task, ending))

@@ -27,6 +27,10 @@ class Crashed(Exception):
     """A process ended in the middle of a task."""
 
 
+class Unstorable(Exception):
+    """A handler in a process has returned what no result can be."""
+
+
 class HandlerError(Exception):
     """What a handler raised in its process: the text of it."""
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from penstock import calls, payload
+from penstock import payload
 from penstock.blocking import Task
 from penstock.model import duration, ops
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.state import Reason
-from penstock.outcomes import Bury, Release, abort_in
+from penstock.outcomes import Bury, Release, abort_in, alone
 from penstock.shape import BadPayload
-from penstock.worker.processes import HandlerError
+from penstock.worker.processes import HandlerError, Unstorable
+from penstock.worker.trace import text_of
 
 
 class Ending(NamedTuple):
@@ -20,14 +21,18 @@ class Ending(NamedTuple):
     verb: str
     """ack, fail, abort, bury, release, refund, unknown_handler; or nothing: the handler, or time, has ended it."""
     value: Any = None
-    """The result, error text, reason or delay."""
+    """The result as JSON, the text of an error, the reason or the delay."""
 
     @property
     def ok(self) -> bool:
         return self.verb in ("ack", "release", "refund", "nothing")
 
+    @property
+    def headline(self) -> str:
+        """What a log says about it."""
+        return str(self.value or "").partition("\n")[0]
 
-CALLERS = ("penstock.worker.slots", "penstock.worker.runners", "penstock.testing.draining", "concurrent.futures.thread")
+
 ACK = Ending("ack")
 REFUND = Ending("refund")
 NOTHING = Ending("nothing")
@@ -35,42 +40,39 @@ NOTHING = Ending("nothing")
 
 def returned(task: Task, value: Any, stored: bool) -> Ending:
     """A handler has returned."""
-    if task._ended is not None:
+    if _is_ended(task):
         return NOTHING
     if not stored or value is None:
         return ACK
     try:
-        payload.encode_result(value)
+        return Ending("ack", payload.encode_result(value))
     except UsageError as error:
-        return Ending("abort", f"the work was done, but its result cannot be stored: {error}")
-    return Ending("ack", value)
+        return Ending("abort", payload.error_text(f"the work was done, but its result cannot be stored: {error}"))
 
 
 def raised(task: Task, error: BaseException) -> Ending:
     """A handler has raised."""
-    if task._ended is not None:
+    if _is_ended(task):
         return NOTHING
-    if isinstance(error, Release):
+    said = alone(error)
+    if isinstance(said, Release):
         try:
-            duration.delay(error.delay)
+            duration.delay(said.delay)
         except UsageError as wrong:
-            return Ending("fail", payload.error_text(wrong))
-        return Ending("release", error.delay)
-    if isinstance(error, Bury):
-        return Ending("bury", error.reason)
-    if isinstance(error, BadPayload):
-        return Ending("abort", str(error))
+            return Ending("fail", text_of(wrong))
+        return Ending("release", said.delay)
+    if isinstance(said, Bury):
+        return Ending("bury", said.text)
+    if isinstance(error, BadPayload | Unstorable):
+        return Ending("abort", payload.error_text(str(error)))
     elsewhere = next((one for one in (error, error.__cause__) if isinstance(one, HandlerError)), None)
-    text = payload.error_text(_from_handler(error)) if elsewhere is None else elsewhere.text
+    text = text_of(error) if elsewhere is None else elsewhere.text
     return Ending("abort" if abort_in(error) else "fail", text)
 
 
-def _from_handler(error: BaseException) -> BaseException:
-    """An error whose trace begins where the handler does: how we came to call it helps nobody."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None and trace.tb_frame.f_globals.get("__name__") in CALLERS:
-        trace = trace.tb_next
-    return error.with_traceback(trace)
+def _is_ended(task: Task) -> bool:
+    """Whether the handler has ended its task; if that was in a transaction, nobody knows yet."""
+    return task._ended is not None and task._undo is None
 
 
 def op(task: Task, ending: Ending) -> ops.Op[Any]:
@@ -79,7 +81,7 @@ def op(task: Task, ending: Ending) -> ops.Op[Any]:
     if ending.verb == "ack":
         return ops.Ack(tube, (finish(task, ending),), session)
     if ending.verb == "bury":
-        return ops.Bury(tube, lease, session, payload.error_text(ending.value))
+        return ops.Bury(tube, lease, session, ending.value)
     if ending.verb == "release":
         return ops.Release(tube, lease, session, duration.delay(ending.value))
     if ending.verb == "refund":
@@ -90,14 +92,18 @@ def op(task: Task, ending: Ending) -> ops.Op[Any]:
 
 def finish(task: Task, ending: Ending) -> ops.Finish:
     """One task of an Ack."""
-    return calls.finish(task._lease(), ending.value, None, None)
+    return ops.Finish(task._lease(), ending.value)
 
 
 def by_facade(task: Task, ending: Ending) -> Any:
-    """End a task of a kind with hooks, which the facade calls."""
+    """End a task of a kind with hooks, which the facade calls, or one that was ended in a transaction."""
     try:
+        if task._undo is not None:
+            task._recall()
+            if task._ended is not None:  # and that was committed
+                return None
         if ending.verb == "ack":
-            return task.ack(ending.value)
+            return task.ack(None if ending.value is None else payload.decode(ending.value))
         if ending.verb == "bury":
             return task.bury(ending.value)
         if ending.verb in ("release", "refund"):

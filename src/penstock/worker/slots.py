@@ -186,8 +186,9 @@ class Slots:
                 return REFUND
             if not ending.ok:
                 facts = {**run.facts, "ending": ending.verb, "seconds": round(time.monotonic() - run.started, 6)}
-                what = (task.id, task.tube, WORDS[ending.verb], type(error).__name__, error)
-                log.warning("task %r of %r %s: %s: %s", *what, extra=facts)
+                log.warning(
+                    "task %r of %r %s: %s", task.id, task.tube, WORDS[ending.verb], ending.headline, extra=facts
+                )
             return ending
 
     async def _through_middleware(self, run: Run, value: Any) -> Any:
