@@ -17,6 +17,8 @@ from penstock.model.lane import LaneInfo
 WIDE = 120
 """Columns from which numbers are written out, lanes stand beside workers, and there are curves."""
 STATES = ("ready", "taken", "delayed", "buried", "done")
+SMALL = 64
+"""Columns below which the limits of lanes are left out."""
 BARS = " ▁▂▃▄▅▆▇█"
 KEYS = "q quits   ↑ ↓ other tube's lanes"
 
@@ -27,7 +29,7 @@ def render(
     """A frame for a screen. Without a height everything is shown."""
     wide = width >= WIDE
     room = _room(frame, None if height is None else height - bool(trouble) - 2 * keys, wide)
-    lanes, workers = _lanes(frame, room[1]), _workers(frame, room[-1])
+    lanes, workers = _lanes(frame, room[1], width), _workers(frame, room[-1])
     parts: list[RenderableType] = [_headline(frame), _totals(frame, wide)]
     if trouble:
         parts.append(Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True))
@@ -100,7 +102,8 @@ def _tubes(frame: Frame, room: int, width: int) -> RenderableType:
     tubes = _busiest(frame.tubes, room)
     columns = _columns(tubes, width)
     left = width - sum(columns.values())
-    curves = min(REMEMBERED, left - WIDE // 3) if width >= WIDE else 0
+    known = max(len(tube.curve) for tube in frame.tubes) > 1
+    curves = min(REMEMBERED, left - WIDE // 3) if width >= WIDE and known else 0
     table = _table()
     table.add_column("tube", width=left - 1 - (curves and curves + 3), no_wrap=True)
     for name, size in columns.items():
@@ -184,35 +187,41 @@ def curve(values: Sequence[float], highest: float, length: int) -> str:
 # -- lanes and workers -------------------------------------------------------------------------------
 
 
-def _lanes(frame: Frame, room: int) -> RenderableType:
+def _lanes(frame: Frame, room: int, width: int) -> RenderableType:
     if frame.chosen is None:
         return Text("no tube here has lanes", style="dim")
     table = _table()
-    table.add_column(f"lane of {frame.chosen}", ratio=1, overflow="ellipsis", no_wrap=True)
+    table.add_column(f"lane of {frame.chosen}", ratio=1, min_width=14, overflow="ellipsis", no_wrap=True)
     for name in ("ready", "taken"):
         table.add_column(name, justify="right", header_style=STYLES[name], min_width=6)
-    for name in ("limit", "rate/s"):
-        table.add_column(name, justify="right", min_width=6)
-    table.add_column("", min_width=10)
-    lanes = frame.lanes[:room]
-    for lane in lanes:
-        limits = lane.limits
-        full = limits.concurrency is not None and lane.taken >= limits.concurrency
-        table.add_row(
-            Text(shown(lane.name) if lane.name else '""'),
-            _cell(f"{COUNTED}+" if lane.ready >= COUNTED else f"{lane.ready:,}", lane.ready, STYLES["ready"]),
-            _cell(f"{lane.taken:,}", lane.taken, STYLES["taken"]),
-            _cell("-" if limits.concurrency is None else str(limits.concurrency), limits.concurrency, ""),
-            _cell("-" if limits.rate is None else f"{limits.rate:g}", limits.rate, ""),
-            _lane_state(lane, full, frame.at),
-        )
-    return table if lanes else Group(table, Text("  none holds a task", style="dim"))
+    if width >= SMALL:
+        for name in ("limit", "rate/s"):
+            table.add_column(name, justify="right", min_width=6)
+    table.add_column("", min_width=7)
+    for lane in frame.lanes[:room]:
+        name, *numbers, state = _lane_cells(lane, frame.at)
+        table.add_row(name, *numbers[: len(table.columns) - 2], state)
+    return table if frame.lanes else Group(table, Text("  none holds a task", style="dim"))
 
 
-def _lane_state(lane: LaneInfo, full: bool, now: datetime) -> Text:
-    if lane.limits.paused:
+def _lane_cells(lane: LaneInfo, now: datetime) -> list[Text]:
+    limits = lane.limits
+    return [
+        Text(shown(lane.name) if lane.name else '""'),
+        _cell(f"{COUNTED}+" if lane.ready >= COUNTED else f"{lane.ready:,}", lane.ready, STYLES["ready"]),
+        _cell(f"{lane.taken:,}", lane.taken, STYLES["taken"]),
+        _cell("-" if limits.concurrency is None else str(limits.concurrency), limits.concurrency, ""),
+        _cell("-" if limits.rate is None else f"{limits.rate:g}", limits.rate, ""),
+        _lane_state(lane, now),
+    ]
+
+
+def _lane_state(lane: LaneInfo, now: datetime) -> Text:
+    """Why nothing is taken from it now, if something could."""
+    limits = lane.limits
+    if limits.paused:
         return Text("paused", style="yellow")
-    if full and lane.ready:
+    if limits.concurrency is not None and lane.taken >= limits.concurrency and lane.ready:
         return Text("full", style="cyan")
     if lane.next_at is not None and lane.ready:
         return Text(f"in {_age(max(0.0, (lane.next_at.astimezone(UTC) - now).total_seconds()))}", style="dim")

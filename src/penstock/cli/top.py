@@ -19,7 +19,8 @@ from penstock.cli import output
 from penstock.cli.command import command
 from penstock.cli.frame import Frame, Sampler, watching
 from penstock.cli.place import opened
-from penstock.cli.screen import render
+from penstock.cli.screen import WIDE, render
+from penstock.cli.status import Terminated
 from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 
 SHORTEST = 0.1
@@ -56,9 +57,12 @@ def top(
             if output.as_json():
                 _stream(sampler, interval, once)
             elif once or not console.is_terminal or console.is_dumb_terminal:
-                console.print(render(_second(sampler, interval), console.width))
+                width = max(console.width, 0 if console.is_terminal or "COLUMNS" in os.environ else WIDE)
+                console.print(render(_second(sampler, interval), width), width=width, soft_wrap=not console.is_terminal)
             else:
                 _watch(sampler, interval, console)
+        except Terminated:
+            raise
         except KeyboardInterrupt:
             pass  # this is how one leaves
     return 0
@@ -153,7 +157,7 @@ def _terminated_in_order() -> Iterator[None]:
     """SIGTERM leaves the terminal as it was."""
 
     def leave(number: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + number)
+        raise Terminated
 
     before = signal.signal(signal.SIGTERM, leave)
     try:

@@ -17,7 +17,7 @@ EVERY = 0.5
 def watched(app: App) -> Iterator[None]:
     """Send this process SIGHUP whenever a file of the program has changed."""
     over = threading.Event()
-    thread = threading.Thread(target=_watch, args=(app, over), name="penstock watch", daemon=True)
+    thread = threading.Thread(target=_watch, args=(app, _times(app), over), name="penstock watch", daemon=True)
     thread.start()
     try:
         yield
@@ -26,8 +26,7 @@ def watched(app: App) -> Iterator[None]:
         thread.join()
 
 
-def _watch(app: App, over: threading.Event) -> None:
-    seen = _times(app)
+def _watch(app: App, seen: dict[str, int], over: threading.Event) -> None:
     while not over.wait(EVERY):
         now = _times(app)
         # A file that is new has just been imported; one that is gone may be in the middle of being written.

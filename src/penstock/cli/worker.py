@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from contextlib import ExitStack
@@ -26,6 +28,8 @@ from penstock.worker.app import App
 
 HOW_TO_STOP = "Ctrl-C or SIGTERM finishes what runs, again stops at once; SIGHUP reloads the code"
 FAILED = 1
+PATIENCE = 10.0
+"""Seconds that the store may take to let go of the program's own queue."""
 
 
 class LogFormat(StrEnum):
@@ -51,8 +55,8 @@ def register(app: typer.Typer) -> None:
         "worker",
         panel="Work",
         examples=[
-            "penstock worker shop.tasks:q -c 32",
-            "penstock worker shop.tasks:q --tube mail=3 --tube thumbs --until-empty",
+            "penstock worker shop:q -c 32 --until-empty",
+            "penstock worker shop:q --tube mail=3 --tube thumbs --until-empty --json",
         ],
     )(worker)
 
@@ -152,7 +156,7 @@ def _load(app: App) -> bool:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
         lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
         output.message("".join(lines).rstrip())
-        output.message(f"penstock: {app.module} cannot be imported, so there are no handlers to run")
+        output.complain(f"{app.module} cannot be imported, so there are no handlers to run")
         return False
     return True
 
@@ -166,14 +170,13 @@ def _is_machinery(file: str) -> bool:
 
 
 def _leave(app: App, made: Worker) -> int:
-    """Close the program's queue; answers the exit status, or ends here when handlers still run."""
+    """Close the program's queue; answers the exit status, or ends here when something still runs."""
     status = 128 + getattr(signal, made.cut_short) if made.cut_short else 0
-    try:
-        _close(app.queue)
-    except PenstockError as error:
-        output.message(f"penstock: {error}")
-    if made.abandoned:
-        # Their threads cannot be stopped, and Python would wait for them.
+    closing = threading.Thread(target=_close, args=(app.queue,), name="penstock close", daemon=True)
+    closing.start()
+    closing.join(PATIENCE)
+    if made.abandoned or closing.is_alive():
+        # Threads of handlers cannot be stopped, and Python would wait for them.
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -182,11 +185,12 @@ def _leave(app: App, made: Worker) -> int:
 
 
 def _close(queue: Any) -> None:
-    closing = queue.close()
-    if closing is not None:
-        import asyncio
-
-        asyncio.run(closing)
+    try:
+        closing = queue.close()
+        if closing is not None:
+            asyncio.run(closing)
+    except PenstockError as error:
+        output.complain(str(error))
 
 
 # -- what is told ----------------------------------------------------------------------------------

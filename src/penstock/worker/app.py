@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import os
 import sys
 from pathlib import Path
@@ -84,13 +85,22 @@ class App:
         names = [self._name] if self._name else USUAL
         for name in names:
             thing = getattr(module, name, None)
-            if callable(thing) and not isinstance(thing, Queue | AsyncQueue):
+            if callable(thing) and not isinstance(thing, Queue | AsyncQueue) and _needs_nothing(thing):
                 thing = thing()
             if isinstance(thing, Queue | AsyncQueue):
                 return thing
         if self._name:
             raise UsageError(f"{self.module}:{self._name} is no queue; it should be what penstock.connect(..) gave")
         raise UsageError(f"{self.module} has no queue called {', '.join(USUAL)}; say which: {self.module}:name")
+
+
+def _needs_nothing(function: Any) -> bool:
+    """Whether a function can be called without arguments; a handler, for one, can not."""
+    try:
+        inspect.signature(function).bind()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _store(queue: Any) -> Any:

@@ -45,7 +45,12 @@ def examine(url: str, limits: Limits | None = None) -> list[Finding]:
     place = Place.parse(url)
     if not place.path.exists():
         raise EngineUnavailable(f"{place.path} does not exist; `penstock migrate` or the first connect() makes it")
-    database = Database(place.path, "NORMAL", read_only=True)
+    try:
+        database = Database(place.path, "NORMAL", read_only=True)
+    except EngineUnavailable as error:
+        if not isinstance(error.__cause__, apsw.CorruptError):
+            raise
+        return [_damaged(place, str(error.__cause__))]
     try:
         return ranked(_all(database, place, limits or Limits()))
     finally:
