@@ -28,7 +28,8 @@ LONG = {
     "src/penstock/aio/tube.py": "is made from blocking/tube.py",
 }
 OPTIONAL = (
-    "psycopg grpc google.protobuf pyspark pyarrow pandas uvloop typer rich starlette uvicorn jinja2 opentelemetry"
+    "psycopg grpc google.protobuf pyspark pyarrow pandas uvloop typer rich starlette uvicorn jinja2 opentelemetry "
+    "prometheus_client croniter"
 )
 TWINS = [
     (penstock.Queue, penstock.AsyncQueue),

@@ -8,7 +8,7 @@ from penstock import payload
 
 CALLERS = {
     *("penstock.worker.slots", "penstock.worker.runners", "penstock.worker.threads", "penstock.worker.child"),
-    *("penstock.testing.draining", "penstock.testing.taking", "concurrent.futures.thread"),
+    *("penstock.testing.draining", "penstock.testing.taking", "penstock.metrics.otel", "concurrent.futures.thread"),
 }
 
 
