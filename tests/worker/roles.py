@@ -1,0 +1,81 @@
+"""What processes of workers do in tests: they say what their handlers do, and hear what they shall do next."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+from tests.crash.children import Wire
+
+import penstock
+from penstock import Run, Worker
+
+SESSION_TTL = 1.0
+
+
+class Program:
+    """A program with handlers for the tubes quick, loop, thread and stuck."""
+
+    def __init__(self, wire: Wire, url: str, **options: Any) -> None:
+        self.wire = wire
+        self.q = penstock.connect(url, durability="relaxed", session_ttl=SESSION_TTL)
+        self.go = threading.Event()
+        for name in ("quick", "loop", "thread", "stuck"):
+            self.q.handler(name, **{"retry": 0, **options})(getattr(self, name))
+        threading.Thread(target=self.listen, daemon=True).start()
+
+    def listen(self) -> None:
+        """The order is to let handlers go on."""
+        while self.wire.hear() == "go":
+            self.go.set()
+
+    async def quick(self, n: Any, run: Run) -> None:
+        self.wire.say("ran", "quick", n, run.attempt)
+
+    async def loop(self, n: Any, run: Run) -> None:
+        self.wire.say("began", "loop", n, run.attempt)
+        try:
+            while not self.go.is_set():
+                await asyncio.get_running_loop().run_in_executor(None, self.go.wait, 0.01)
+        except asyncio.CancelledError:
+            self.wire.say("told", "loop", n, run.why)
+            raise
+        self.wire.say("ran", "loop", n, run.attempt)
+
+    def thread(self, n: Any, run: Run) -> None:
+        self.wire.say("began", "thread", n, run.attempt)
+        while not self.go.is_set():
+            if run.wait(0.01):
+                self.wire.say("told", "thread", n, run.why)
+                return
+        self.wire.say("ran", "thread", n, run.attempt)
+
+    def stuck(self, n: Any, run: Run) -> None:
+        self.wire.say("began", "stuck", n, run.attempt)
+        threading.Event().wait()
+
+    def run(self, **options: Any) -> None:
+        worker = Worker(self.q, **options)
+        worker.on_start = lambda: self.wire.say("started", os.getpid())
+        tally = worker.run()
+        self.wire.say("ended", tally.ok, tally.trouble, tally.given_back)
+
+
+def program(wire: Wire, url: str, worker: dict[str, Any], handlers: dict[str, Any]) -> None:
+    """A process that works until a signal ends it."""
+    Program(wire, url, **handlers).run(**worker)
+
+
+def inside(wire: Wire, url: str, tube: str, options: dict[str, Any]) -> None:
+    """A process whose handlers say how many of the tube's tasks are taken while they run, until nothing is left."""
+    q = penstock.connect(url, durability="relaxed")
+
+    @q.handler(tube, **options)
+    def job(n: Any) -> None:
+        wire.say("taken", q.tube(tube).statistics().tasks["taken"])
+
+    wire.say("ready")
+    wire.hear()
+    Worker(q, concurrency=4).run(until_empty=True)
