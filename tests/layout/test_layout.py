@@ -26,6 +26,7 @@ MAX_FUNCTION = 70
 LONG = {
     "src/penstock/blocking/tube.py": "lists every verb of a tube once, with an example each",
     "src/penstock/aio/tube.py": "is made from blocking/tube.py",
+    "src/penstock/blocking/queue.py": "lists every verb of a queue once, with an example each",
 }
 OPTIONAL = (
     "psycopg grpc google.protobuf pyspark pyarrow pandas uvloop typer rich starlette uvicorn jinja2 opentelemetry "
@@ -37,7 +38,7 @@ TWINS = [
     (penstock.Lane, penstock.AsyncLane),
     (penstock.Task, penstock.AsyncTask),
 ]
-NOT_AWAITED = {"lane"}
+NOT_AWAITED = {"lane", "handler", "periodic", "middleware"}
 FACADE = [penstock.Queue, penstock.Tube, penstock.Lane, penstock.Task]
 
 
