@@ -17,8 +17,7 @@ LIST = ROOT / "tests" / "conformance.txt"
 CITED = re.compile(r"# cases? (\d+(?:(?:, *| and )\d+)*)")
 NOT_YET = {
     "facade": "needs the facade that speaks another system's protocol",
-    "server": "needs a server: roles, metrics, sessions over connections",
-    "workers": "needs worker processes",
+    "server": "needs a server: roles, sessions over connections",
     "standby": "needs a store with a standby",
 }
 
