@@ -99,13 +99,16 @@ def error_text(error: BaseException | str | None) -> str | None:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
-def _headline(error: BaseException) -> str:
-    """Type and message; an exception may be unable to say its own."""
+def message(error: BaseException) -> str:
+    """What an error says; it may be unable to."""
     try:
-        message = str(error)
+        return str(error)[:MAX_ERROR]
     except Exception as worse:
-        message = f"<no text: its __str__ raised {type(worse).__name__}>"
-    return f"{type(error).__name__}: {message[:MAX_ERROR]}"
+        return f"<no text: its __str__ raised {type(worse).__name__}>"
+
+
+def _headline(error: BaseException) -> str:
+    return f"{type(error).__name__}: {message(error)}"
 
 
 def _more(error: BaseException) -> Iterator[str]:

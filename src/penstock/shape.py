@@ -60,10 +60,9 @@ class Shape:
 
 def _reason(error: Exception) -> str:
     """What is wrong with data. pydantic would show them too, and what is told here goes to logs."""
-    errors = getattr(error, "errors", None)
-    if not callable(errors):
-        return str(error)
-    found = errors(include_url=False, include_context=False, include_input=False)
+    if type(error).__name__ != "ValidationError" or not type(error).__module__.startswith("pydantic"):
+        return payload.message(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)  # type: ignore[attr-defined]
     return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'all of them'}: {one['msg']}" for one in found)
 
 
