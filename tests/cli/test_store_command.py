@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
-from tests.cli.running import documents, ran, refused
+from tests.cli.shell import Shell
 from tests.support import postgres
 
 import penstock
@@ -149,27 +149,26 @@ def test_the_worst_finding_is_the_exit_status():
 # -- the programs ------------------------------------------------------------------------------------
 
 
-def test_the_doctor_prints_the_worst_first_and_exits_by_it(q, file, tmp_path):
+def test_the_doctor_prints_the_worst_first_and_exits_by_it(q, file, shell):
     q.create_tube("jobs").put(1)
     q.close()
-    well = ran(tmp_path, "doctor", "--all", "--url", "tasks.db")
-    assert well.returncode in (0, 1) and well.stdout.startswith(f"{file}: 0 bad, ")  # the disk may be rather full
-    assert "\nok   counters jobs: 1 row, as counted\n" in well.stdout
+    well = shell.run("doctor", "--all")
+    assert well.status in (0, 1) and well.out.startswith(f"{file}: 0 bad, ")  # the disk may be rather full
+    assert "\nok   counters jobs: 1 row, as counted\n" in well.out
     by_hand(file, "DELETE FROM penstock_tasks_1 WHERE seq > 0")
-    ill = ran(tmp_path, "doctor", "--json", "--url", "tasks.db")
-    assert ill.returncode == 2 and '"counters"' in ill.stdout and '"integrity"' not in ill.stdout
+    ill = shell.run("doctor", "--json")
+    assert ill.status == ill.document["status"] == 2
+    assert "counters" in [finding["check"] for finding in ill.document["findings"]]
+    assert "ok" not in [finding["level"] for finding in ill.document["findings"]]
 
 
-def test_a_file_is_made_and_its_version_told(file, tmp_path):
+def test_a_file_is_made_and_its_version_told(file, shell):
     newest = len(doctor.migrations("migrations"))
-    script = ran(tmp_path, "migrate", "--sql", "--url", "tasks.db")
-    assert script.stdout.startswith("BEGIN IMMEDIATE;\n") and not file.exists()
-    assert documents(ran(tmp_path, "migrate", "--json", "--url", "tasks.db")) == [
-        {"place": str(file), "version": newest, "before": 0}
-    ]
-    again = ran(tmp_path, "migrate", "--url", "tasks.db")
-    assert (again.returncode, again.stdout) == (0, f"{file} has version {newest}; it had {newest}\n")
-    assert "nothing is to be done" in migrate.script(str(file))
+    assert shell.inside("migrate", "--sql").out.startswith("BEGIN IMMEDIATE;\n") and not file.exists()
+    assert shell.run("migrate", "--json").document == {"place": str(file), "version": newest, "before": 0}
+    again = shell.inside("migrate")
+    assert (again.status, again.out) == (0, f"{file} has version {newest}; it had {newest}\n")
+    assert "nothing is to be done" in shell.inside("migrate", "--sql").out
 
 
 def test_the_script_makes_what_migrate_makes(file):
@@ -180,14 +179,15 @@ def test_the_script_makes_what_migrate_makes(file):
 
 def test_on_postgresql_they_do_what_the_modules_do(tmp_path):
     url = postgres.lent_place()
+    shell = Shell(url, tmp_path)
     penstock.connect(url).close()
     for name in ("migrate", "doctor"):
         module = [sys.executable, "-m", f"penstock.engines.postgres.{name}", url]
         theirs = subprocess.run(module, capture_output=True, text=True)
-        ours = ran(tmp_path, name, "--url", url)
-        assert (ours.returncode, ours.stdout) == (theirs.returncode, theirs.stdout)
-    assert documents(ran(tmp_path, "migrate", "--force", "--json", PENSTOCK_URL=url))[0]["before"] > 0
-    assert "create or replace function" in ran(tmp_path, "migrate", "--sql", "--url", url).stdout
+        ours = shell.run(name)
+        assert (ours.status, ours.out) == (theirs.returncode, theirs.stdout)
+    assert shell.inside("migrate", "--force", "--json").document["before"] > 0
+    assert "create or replace function" in shell.inside("migrate", "--sql").out
     postgres.give_back(url)
 
 
@@ -203,7 +203,8 @@ def test_on_postgresql_they_do_what_the_modules_do(tmp_path):
         (["doctor"], "PENSTOCK_URL"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(arguments, words, tmp_path, monkeypatch, capsys):
-    status, line = refused(tmp_path, *arguments, monkeypatch=monkeypatch, capsys=capsys)
-    assert status >= 64 and words in line
+def test_what_is_wrong_is_told_in_one_line(arguments, words, tmp_path):
+    done = Shell("", tmp_path).inside(*arguments)
+    assert done.status >= 64 and done.out == ""
+    assert done.err.startswith("penstock: ") and done.err.count("\n") == 1 and words in done.err
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,8 @@ from typing import Any
 import apsw
 import pytest
 from rich.console import Console
-from tests.cli.running import PATIENCE, PENSTOCK, Running, documents, ran, refused, settings
+from tests.cli.running import PATIENCE, Running
+from tests.cli.shell import PROGRAM, Shell
 from tests.support.engines import ENGINES, EngineUnderTest
 
 import penstock
@@ -248,28 +249,26 @@ def test_a_store_without_tubes_says_what_to_do(file):
 # -- the program -------------------------------------------------------------------------------------
 
 
-def test_once_prints_a_frame_in_full_and_ends(file, tmp_path):
+def test_once_prints_a_frame_in_full_and_ends(file, shell):
     for number in range(60):
         file.create_tube(f"tube-{number:03}").put(1)
-    done = ran(tmp_path, "top", "--once", "--interval", "0.1", "--url", "tasks.db")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "tube-000" in done.stdout and "tube-059" in done.stdout and "\x1b" not in done.stdout
+    done = shell.run("top", "--once", "--interval", "0.1")
+    assert (done.status, done.err) == (0, "")
+    assert "tube-000" in done.out and "tube-059" in done.out and "\x1b" not in done.out
 
 
-def test_json_has_all_of_a_frame(file, tmp_path):
+def test_json_has_all_of_a_frame(file, shell):
     file.create_tube("crawl").put_many([1, 2], lane="a")
     file.tube("crawl").take()
-    (frame,) = documents(
-        ran(tmp_path, "top", "--once", "-n", "0.1", "--json", "--tube", "crawl", PENSTOCK_URL="tasks.db")
-    )
+    frame = shell.run("top", "--once", "-n", "0.1", "--json", "--tube", "crawl").document
     assert frame["tubes"][0]["ready"] == frame["tubes"][0]["taken"] == 1
     assert frame["tubes"][0]["rates"] == {"put": 0.0, "take": 0.0, "ack": 0.0, "fail": 0.0}
     assert (frame["lanes"][0]["name"], frame["chosen"]) == ("a", "crawl")
     assert frame["workers"][0]["worker"] == public_name() and frame["sessions"] == 2
 
 
-def test_json_goes_on_until_it_is_told_to_stop(file, tmp_path):
-    with Running(tmp_path, "top", "--json", "-n", "0.1", "--url", "tasks.db") as process:
+def test_json_goes_on_until_it_is_told_to_stop(file, shell):
+    with Running(shell, "top", "--json", "-n", "0.1") as process:
         process.out.said("{")
         process.out.said("{", after=2)
         process.signal(signal.SIGINT)
@@ -280,25 +279,24 @@ def test_json_goes_on_until_it_is_told_to_stop(file, tmp_path):
     ("arguments", "words"),
     [(["-n", "0"], "--interval"), (["--tube", "plain"], "has no lanes"), (["--tube", "none"], "'none'")],
 )
-def test_what_is_wrong_is_told_in_one_line(file, tmp_path, monkeypatch, capsys, arguments, words):
+def test_what_is_wrong_is_told_in_one_line(file, shell, arguments, words):
     file.create_tube("plain", "fifo")
-    command = ("top", "--once", "--url", "tasks.db", *arguments)
-    status, line = refused(tmp_path, *command, monkeypatch=monkeypatch, capsys=capsys)
-    assert status >= 64 and words in line
+    done = shell.inside("top", "--once", *arguments)
+    assert done.status >= 64 and done.err.count("\n") == 1 and words in done.err
 
 
 class Terminal:
     """A command on a terminal of its own."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, shell: Shell, *words: str) -> None:
         self._screen, inner = pty.openpty()
         self.process = subprocess.Popen(
-            [*PENSTOCK, *arguments],
+            [*PROGRAM, *words],
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            cwd=folder,
-            env={**settings({}), "TERM": "xterm-256color", "LINES": "30"},
+            cwd=shell.folder,
+            env=shell.environment(COLUMNS="100", LINES="30"),
             start_new_session=True,
         )
         os.close(inner)
@@ -336,21 +334,21 @@ LEFT = "\x1b[?1049l"
 """What brings back the screen as it was."""
 
 
-def test_it_lives_on_a_terminal_until_q_is_hit(file, tmp_path):
+def test_it_lives_on_a_terminal_until_q_is_hit(file, shell):
     file.create_tube("first").put(1, lane="of the first")
     file.create_tube("second").put(1, lane="of the second")
-    terminal = Terminal(tmp_path, "top", "-n", "0.1", "--url", "tasks.db", "--tube", "first")
+    terminal = Terminal(shell, "top", "-n", "0.1", "--tube", "first")
     terminal.until("of the first")
     terminal.hit(b"\x1b[B")
     terminal.until("of the second")
     terminal.hit(b"q")
     assert terminal.ended() == 0
-    assert terminal.shown.rstrip().endswith(LEFT) or LEFT in terminal.shown
+    assert LEFT in terminal.shown
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_signals_leave_the_terminal_as_it_was(file, tmp_path, number, status):
-    terminal = Terminal(tmp_path, "top", "-n", "0.1", "--url", "tasks.db")
+def test_signals_leave_the_terminal_as_it_was(file, shell, number, status):
+    terminal = Terminal(shell, "top", "-n", "0.1")
     terminal.until("q quits")
     terminal.process.send_signal(number)
     assert terminal.ended() == status

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.running import Running, documents, ran
+from tests.cli.running import Running
+from tests.cli.shell import Shell
 from tests.support import postgres
 
 import penstock
@@ -54,6 +55,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def shell(folder: Path) -> Shell:
+    return Shell("shop.db", folder)
+
+
+@pytest.fixture
 def q(folder: Path) -> Iterator[penstock.Queue]:
     """The queue of the program, from outside."""
     with penstock.connect(folder / "shop.db", durability="relaxed") as queue:
@@ -63,9 +69,9 @@ def q(folder: Path) -> Iterator[penstock.Queue]:
         yield queue
 
 
-def started(folder: Path, *arguments: str, **environment: str) -> Running:
+def started(shell: Shell, *arguments: str) -> Running:
     """A worker that takes tasks."""
-    worker = Running(folder, "worker", "shop:q", *arguments, **environment)
+    worker = Running(shell, "worker", "shop:q", *arguments)
     worker.err.said(" slot")
     return worker
 
@@ -74,8 +80,8 @@ def numbers(line: str) -> dict[str, int]:
     return {name: int(number) for number, name in re.findall(r"(\d+) (done|failed|given back|lost)", line)}
 
 
-def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(folder, q):
-    with started(folder, "-c", "3") as worker:
+def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(shell, folder, q):
+    with started(shell, "-c", "3") as worker:
         beginning = worker.err.said("penstock worker")
         assert f"penstock worker {worker.process.pid}: 3 slots for" in beginning
         assert "mail (send), slow (wait_for), thumbs (thumb)" in beginning
@@ -94,9 +100,9 @@ def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(folder, q):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_second_signal_stops_at_once_and_gives_back_what_runs(folder, q, number, status):
+def test_a_second_signal_stops_at_once_and_gives_back_what_runs(shell, folder, q, number, status):
     task = q.tube("slow").put("never")
-    with started(folder) as worker:
+    with started(shell) as worker:
         worker.out.said("begun never")
         worker.signal(number)
         worker.err.said("finishing 1")
@@ -107,9 +113,9 @@ def test_a_second_signal_stops_at_once_and_gives_back_what_runs(folder, q, numbe
     assert (found.state, found.attempt) == ("ready", 0)
 
 
-def test_a_handler_that_outlasts_the_grace_does_not_keep_the_process(folder, q):
+def test_a_handler_that_outlasts_the_grace_does_not_keep_the_process(shell, folder, q):
     task = q.tube("slow").put("never")
-    with started(folder, "--grace", "0.05") as worker:
+    with started(shell, "--grace", "0.05") as worker:
         worker.out.said("begun never")
         worker.signal(signal.SIGINT)
         assert worker.ended() == 0
@@ -117,9 +123,9 @@ def test_a_handler_that_outlasts_the_grace_does_not_keep_the_process(folder, q):
     assert q.tube("slow").peek(task.id).state == "ready"
 
 
-def test_hanging_up_loads_new_code_and_leaves_what_runs_alone(folder, q):
+def test_hanging_up_loads_new_code_and_leaves_what_runs_alone(shell, folder, q):
     q.tube("slow").put("go")
-    with started(folder) as worker:
+    with started(shell) as worker:
         worker.out.said("begun go")
         (folder / "shop.py").write_text(PROGRAM.replace('"sent"', '"delivered"'))
         worker.signal(signal.SIGHUP)
@@ -138,10 +144,10 @@ def test_hanging_up_loads_new_code_and_leaves_what_runs_alone(folder, q):
         assert numbers(worker.err.lines[-1]) == {"done": 3, "failed": 0}
 
 
-def test_it_reloads_by_itself_when_a_file_changes(folder, q):
+def test_it_reloads_by_itself_when_a_file_changes(shell, folder, q):
     (folder / "words.py").write_text("WORD = 'sent'\n")
     (folder / "shop.py").write_text("import words\n" + PROGRAM.replace('"sent"', "words.WORD"))
-    with started(folder, "--reload") as worker:
+    with started(shell, "--reload") as worker:
         file = folder / "words.py"
         file.write_text("WORD = 'delivered'\n")
         os.utime(file, (1, 1))  # another time than before, however coarse the clock of the file system is
@@ -152,30 +158,30 @@ def test_it_reloads_by_itself_when_a_file_changes(folder, q):
         assert worker.ended() == 0
 
 
-def test_until_empty_ends_when_nothing_is_left_to_do(folder, q):
+def test_until_empty_ends_when_nothing_is_left_to_do(shell, folder, q):
     q.tube("mail").put_many([1, 2, 3])
     q.tube("mail").put(4, delay=1000)
-    done = ran(folder, "worker", "shop:q", "--until-empty", "--horizon", "60", "--json")
-    (document,) = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert done.returncode == 0
+    done = shell.run("worker", "shop:q", "--until-empty", "--horizon", "60", "--json")
+    (document,) = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert done.status == 0
     assert (document["ok"], document["failed"], document["given_back"]) == (3, 0, 0)
     assert document["tubes"]["mail"]["ok"] == 3
     assert q.tube("mail").statistics().tasks["delayed"] == 1
 
 
-def test_only_the_tubes_that_are_named(folder, q):
+def test_only_the_tubes_that_are_named(shell, folder, q):
     for name in ("mail", "thumbs"):
         q.tube(name).put(1)
-    done = ran(folder, "worker", "shop:q", "--tube", "thumbs=2.5", "--until-empty", "--log-level", "warning")
-    assert (done.returncode, done.stdout) == (0, "thumb 1\n")
-    assert " for thumbs (thumb)." in done.stderr
+    done = shell.run("worker", "shop:q", "--tube", "thumbs=2.5", "--until-empty", "--log-level", "warning")
+    assert (done.status, done.out) == (0, "thumb 1\n")
+    assert " for thumbs (thumb)." in done.err
     assert q.tube("mail").statistics().tasks["ready"] == 1
 
 
-def test_a_log_of_json_is_nothing_but_json(folder, q):
+def test_a_log_of_json_is_nothing_but_json(shell, folder, q):
     q.tube("mail").put(-1)
-    done = ran(folder, "worker", "shop:q", "--until-empty", "--log-format", "json")
-    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    done = shell.run("worker", "shop:q", "--until-empty", "--log-format", "json")
+    lines = [json.loads(line) for line in done.err.splitlines()]
     beginning = next(line for line in lines if "handlers" in line)
     assert beginning["handlers"] == {"mail": "send", "slow": "wait_for", "thumbs": "thumb"}
     failed = next(line for line in lines if line["level"] == "WARNING")
@@ -183,12 +189,12 @@ def test_a_log_of_json_is_nothing_but_json(folder, q):
     assert "1 failed" in lines[-1]["message"]
 
 
-def test_a_program_that_cannot_be_imported_is_told_with_its_own_lines(folder):
+def test_a_program_that_cannot_be_imported_is_told_with_its_own_lines(shell, folder):
     (folder / "broken.py").write_text("import os\nraise RuntimeError('not today')\n")
-    done = ran(folder, "worker", "broken:q")
-    assert done.returncode == 1 and "RuntimeError: not today" in done.stderr
-    assert re.findall(r'File "(.*)"', done.stderr) == [str(folder / "broken.py")]
-    assert done.stderr.splitlines()[-1].startswith("penstock: broken cannot be imported")
+    done = shell.run("worker", "broken:q")
+    assert done.status == 1 and "RuntimeError: not today" in done.err
+    assert re.findall(r'File "(.*)"', done.err) == [str(folder / "broken.py")]
+    assert done.err.splitlines()[-1].startswith("penstock: broken cannot be imported")
 
 
 @pytest.mark.parametrize(
@@ -202,18 +208,18 @@ def test_a_program_that_cannot_be_imported_is_told_with_its_own_lines(folder):
         (["shop:q", "--graphite", "127.0.0.1:1/smoke"], "udp"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(folder, q, arguments, words):
-    done = ran(folder, "worker", *arguments)
-    assert done.returncode == penstock.UsageError.exit_status()
-    line = done.stderr.splitlines()[-1]
-    assert line.startswith("penstock: ") and words in line and "Traceback" not in done.stderr
+def test_what_is_wrong_is_told_in_one_line(shell, folder, q, arguments, words):
+    done = shell.run("worker", *arguments)
+    assert done.status == penstock.UsageError.exit_status()
+    line = done.err.splitlines()[-1]
+    assert line.startswith("penstock: ") and words in line and "Traceback" not in done.err
 
 
-def test_metrics_for_prometheus_and_graphite(folder, q):
+def test_metrics_for_prometheus_and_graphite(shell, folder, q):
     with socket.create_server(("127.0.0.1", 0)) as graphite:
         graphite.settimeout(30)
         port = graphite.getsockname()[1]
-        with started(folder, "--metrics-port", "0", "--graphite", f"127.0.0.1:{port}") as worker:
+        with started(shell, "--metrics-port", "0", "--graphite", f"127.0.0.1:{port}") as worker:
             q.tube("mail").put(1)
             worker.out.said("sent 1")
             url = worker.err.said("metrics at http").rpartition(" ")[2]
@@ -226,7 +232,7 @@ def test_metrics_for_prometheus_and_graphite(folder, q):
             assert worker.ended() == 0
 
 
-def test_a_program_on_postgresql_is_told_the_url(folder):
+def test_a_program_on_postgresql_is_told_the_url(shell, folder):
     url = postgres.lent_place()
     (folder / "heavy.py").write_text(
         "import os, penstock\n"
@@ -236,13 +242,13 @@ def test_a_program_on_postgresql_is_told_the_url(folder):
     )
     with penstock.connect(url) as q:
         task = q.create_tube("sums", keep=True).put([1, 2])
-        done = ran(folder, "worker", "heavy:q", "--url", url, "--until-empty", "--processes", "1", "--json")
-        assert documents(done)[0]["ok"] == 1
+        done = shell.run("worker", "heavy:q", "--url", url, "--until-empty", "--processes", "1", "--json")
+        assert done.document["ok"] == 1
         assert q.tube("sums").result(task.id) == 3
     postgres.give_back(url)
 
 
-def test_an_async_queue_made_by_a_function(folder, q):
+def test_an_async_queue_made_by_a_function(shell, folder, q):
     (folder / "loop.py").write_text(
         "import asyncio, penstock\n"
         "def app():\n"
@@ -252,13 +258,13 @@ def test_an_async_queue_made_by_a_function(folder, q):
         "async def send(n: int) -> None: ...\n"
     )
     q.tube("mail").put(1)
-    done = ran(folder, "worker", "loop:app", "--until-empty", "--json")
-    assert documents(done)[0]["ok"] == 1
+    done = shell.run("worker", "loop:app", "--until-empty", "--json")
+    assert done.document["ok"] == 1
 
 
-def test_its_file_is_closed_in_order(folder, q):
+def test_its_file_is_closed_in_order(shell, folder, q):
     q.close()
-    assert ran(folder, "worker", "shop:q", "--until-empty").returncode == 0
+    assert shell.run("worker", "shop:q", "--until-empty").status == 0
     import apsw
 
     stored: Any = apsw.Connection(str(folder / "shop.db")).execute("SELECT clean FROM penstock_store").fetchone()

@@ -199,8 +199,8 @@ def _lanes(frame: Frame, room: int, width: int) -> RenderableType:
             table.add_column(name, justify="right", min_width=6)
     table.add_column("", min_width=7)
     for lane in frame.lanes[:room]:
-        name, *numbers, state = _lane_cells(lane, frame.at)
-        table.add_row(name, *numbers[: len(table.columns) - 2], state)
+        cells = _lane_cells(lane, frame.at)
+        table.add_row(*cells[: len(table.columns) - 1], cells[-1])
     return table if frame.lanes else Group(table, Text("  none holds a task", style="dim"))
 
 
