@@ -10,6 +10,7 @@ WORDS = (
     (re.compile(r"create_tube\('([^']*)'\) makes it"), r"`penstock create \1` makes it, `penstock tubes` lists others"),
     (re.compile(r"\bif_not_exists=True\b"), "--if-not-exists"),
     (re.compile(r"\bforce=True\b"), "--force"),
+    (re.compile(r"\bon_conflict="), "--on-conflict"),
     (re.compile(r"\bidentify\(\) needs the UUID of a session, as text or 16 bytes"), "--session takes a UUID"),
 )
 

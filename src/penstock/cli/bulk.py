@@ -12,6 +12,7 @@ import typer
 from penstock.blocking import Tube
 from penstock.calls import Entry
 from penstock.cli import output, values
+from penstock.cli.advice import advised
 from penstock.cli.records import Format, Record, Source, opened_file, parts
 from penstock.model.errors import BatchError, EngineUnavailable, PenstockError, TubeFull, UsageError, shown
 
@@ -49,7 +50,7 @@ class Bulk:
     def put(self, tube: Tube, name: str, options: dict[str, Any], timeout: float) -> None:
         """Put the records of a file; BatchError at the end if some were refused."""
         with ExitStack() as stack:
-            source = stack.enter_context(opened_file(name, self.format))
+            source = stack.enter_context(opened_file(name, self.format, tube.options["payload"] == "bytes"))
             refused = stack.enter_context(_opened_new(self.refused)) if self.refused else None
             Loading(self, tube, source, refused, options, timeout).run()
 
@@ -72,7 +73,6 @@ class Loading:
         self._file = refused
         self._options = options
         self._timeout = timeout
-        self._as_bytes = tube.options["payload"] == "bytes"
         self._stored = self._existing = self._refused = 0
         self._line = bulk.skip
         """The last line of what is dealt with."""
@@ -86,27 +86,33 @@ class Loading:
                     self._put(part)
                     tell(self._source.read)
         except BaseException as error:
-            self._tell_how_to_go_on(error)
+            if self._all:
+                self._tell_number()
+                self._tell_how_to_go_on(error)
             raise
-        more = {"existing": self._existing, "refused": self._refused}
-        output.number("stored", self._stored, **more)
-        if not self._refused:
-            return
-        raise BatchError(
-            f"{self._refused} of {self._stored + self._existing + self._refused} records of {self._source.name} "
-            "were refused; the others are stored. Mend those and put them again"
-        )
+        self._tell_number()
+        if self._refused:
+            raise BatchError(
+                f"{self._refused} of {self._all} records of {self._source.name} were refused; "
+                "the others are stored. Mend those and put them again"
+            )
+
+    @property
+    def _all(self) -> int:
+        return self._stored + self._existing + self._refused
 
     def _wanted(self) -> Iterator[Record]:
         return (record for record in self._source.records() if record.line > self._bulk.skip)
 
     def _put(self, part: list[Record]) -> None:
-        good = [(record, entry) for record in part if (entry := self._tried(record)) is not None]
-        entries = [entry for _, entry in good]
+        entries = [self._tried(record) for record in part]
+        good = [entry for entry in entries if isinstance(entry, Entry)]
         self._storing = True
-        answers = self._tube.put_many(entries, errors="return", timeout=self._timeout, **self._options) if good else []
+        placed = self._tube.put_many(good, errors="return", timeout=self._timeout, **self._options) if good else []
         self._storing = False
-        for (record, _), answer in zip(good, answers, strict=True):
+        answers = iter(placed)
+        for record, entry in zip(part, entries, strict=True):
+            answer = next(answers) if isinstance(entry, Entry) else entry
             if isinstance(answer, TubeFull):
                 self._line = record.line - 1
                 raise answer
@@ -118,12 +124,11 @@ class Loading:
                 self._stored += 1
         self._line = part[-1].end
 
-    def _tried(self, record: Record) -> Entry | None:
+    def _tried(self, record: Record) -> Entry | PenstockError:
         try:
             return self._entry(record.value)
         except PenstockError as error:
-            self._refuse(record, error)
-            return None
+            return error
 
     def _entry(self, value: Any) -> Entry:
         """A record with the options that its fields hold."""
@@ -133,7 +138,7 @@ class Loading:
         pri = _field(value, bulk.pri_field)
         id = _field(value, bulk.id_field)
         return Entry(
-            value.encode() if self._as_bytes and isinstance(value, str) else value,
+            value,
             pri=None if pri is None else _whole(pri, bulk.pri_field),
             lane=_text(_field(value, bulk.lane_field), bulk.lane_field),
             key=_text(_field(value, bulk.key_field), bulk.key_field),
@@ -146,20 +151,19 @@ class Loading:
             head = self._source.head if self._refused == 1 else b""
             self._file.write(head + record.raw.removesuffix(b"\n") + b"\n")
         if output.as_json():
-            output.json_line({"line": record.line, "error": str(error), "code": error.code})
+            output.json_line({"line": record.line, "error": advised(error), "code": error.code})
         elif self._refused <= MOST_TOLD:
-            output.message(f"{self._source.name}:{record.line}: {error}")
+            output.message(f"{self._source.name}:{record.line}: {advised(error)}")
         elif self._refused == MOST_TOLD + 1:
             output.message("more are refused; --json tells all, --refused FILE collects them")
 
+    def _tell_number(self) -> None:
+        output.number("stored", self._stored, existing=self._existing, refused=self._refused, line=self._line)
+
     def _tell_how_to_go_on(self, error: BaseException) -> None:
-        if self._stored + self._existing + self._refused == 0:
-            return
         unsure = self._storing and not (isinstance(error, EngineUnavailable) and error.outcome == "not_done")
         doubt = f"; of the {PART} after it nothing is known" if unsure else ""
-        output.message(
-            f"{self._stored} stored, up to line {self._line} all is dealt with{doubt}: go on with --skip {self._line}"
-        )
+        output.message(f"up to line {self._line} all is dealt with{doubt}; go on with --skip {self._line}")
 
 
 def _opened_new(name: str) -> IO[bytes]:

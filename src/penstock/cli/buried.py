@@ -53,7 +53,7 @@ def kick(
             action = Action("kick", "kicked", lambda id: ops.Dig(tube, id))
             act(queue, found, chosen, action, dry_run=dry_run, limit=number)
         else:
-            _tell(found.kick(number))
+            _tell("kicked", found.kick(number))
 
 
 def dig(tube: TubeName, ids: Ids, delay: Delay = None, ttl: Ttl = None) -> None:
@@ -84,7 +84,7 @@ def plow(
             action = Action("plow", "plowed", lambda id: ops.Dig(tube, id, wait, life))
             act(queue, found, chosen, action, dry_run=dry_run)
         else:
-            _tell(_plow(found, delay, ttl))
+            _tell("plowed", _plow(found, delay, ttl))
 
 
 def _plow(tube: Tube, delay: Delay, ttl: Ttl) -> int:
@@ -99,7 +99,7 @@ def _plow(tube: Tube, delay: Delay, ttl: Ttl) -> int:
     return done
 
 
-def _tell(number: int) -> None:
-    output.number("kicked", number)
+def _tell(done: str, number: int) -> None:
+    output.number(done, number)
     if not number:
         raise typer.Exit(NOTHING_THERE)

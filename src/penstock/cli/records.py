@@ -69,12 +69,13 @@ class Record(NamedTuple):
 class Source:
     """An open file. `read` is how many bytes of it were read so far, `head` the line that names the columns."""
 
-    def __init__(self, name: str, stream: BinaryIO, size: int | None, format: Format) -> None:
+    def __init__(self, name: str, stream: BinaryIO, size: int | None, format: Format, as_bytes: bool = False) -> None:
         self.name = name
         self.size = size
         self.format = format
         self.read = 0
         self.head = b""
+        self._as_bytes = as_bytes
         self._stream = stream
 
     def records(self) -> Iterator[Record]:
@@ -86,7 +87,7 @@ class Source:
         for line in self._lines():
             text = line.raw.strip() if self.format is Format.jsonl else line.raw.rstrip(b"\r\n")
             if text:
-                yield Record(_tried(text, read), [line])
+                yield Record(text if self._as_bytes else _tried(text, read), [line])
 
     def _lines(self) -> Iterator[Line]:
         number = 0
@@ -171,21 +172,26 @@ def _tried(raw: bytes, read: Callable[[str], Any]) -> Any:
 
 
 @contextmanager
-def opened_file(name: str, format: Format | None) -> Iterator[Source]:
-    """A file by its name; - is stdin. The format is the one of its suffix unless it is given."""
+def opened_file(name: str, format: Format | None, as_bytes: bool = False) -> Iterator[Source]:
+    """A file by its name; - is stdin. The format is the one of its suffix unless it is given.
+
+    as_bytes: records are lines as they are, for a tube that takes bytes
+    """
     if format is None:
         format = SUFFIXES.get(Path(name).suffix.lower())
     if format is None:
         raise UsageError(f"what is in {name}? Pass --format jsonl, csv or lines")
+    if as_bytes and format is not Format.lines:
+        raise UsageError("a tube with payload bytes takes lines as they are: --format lines")
     if name == "-":
-        yield Source("stdin", sys.stdin.buffer, None, format)
+        yield Source("stdin", sys.stdin.buffer, None, format, as_bytes)
         return
     try:
         stream = open(name, "rb")  # noqa: SIM115
     except OSError as error:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from None
     with stream:
-        yield Source(name, stream, Path(name).stat().st_size or None, format)
+        yield Source(name, stream, Path(name).stat().st_size or None, format, as_bytes)
 
 
 def parts(records: Iterable[Record], number: int, size: int) -> Iterator[list[Record]]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import IO, Any
 
@@ -15,30 +16,38 @@ from penstock.cli import documents, output
 from penstock.cli.status import Terminated
 from penstock.cli.values import shown_id
 
+SIGNALS: dict[int, type[KeyboardInterrupt]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 ERROR_LENGTH = 4000
 """Bytes of what the command said last that are stored with a task that failed."""
 
 PATIENCE = 2.0
+"""Seconds that a command has to end when it is told to, and its words to arrive when it has ended."""
 
 
 class Shell:
-    """Runs the command; as a context, SIGTERM ends it and gives the task back."""
+    """Runs the command; as a context, Ctrl-C and SIGTERM end it and give the task back."""
 
     def __init__(self, command: str) -> None:
         self._command = command
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
+        self._starting = False
+        self._told: type[KeyboardInterrupt] | None = None
 
     def __enter__(self) -> Shell:
-        self._before = signal.signal(signal.SIGTERM, self._terminate)
+        self._before = {number: signal.signal(number, self._tell) for number in SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
 
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        raise Terminated
+    def _tell(self, number: int, frame: FrameType | None) -> None:
+        self._told = SIGNALS[number]
+        # A command that is being started could not be ended: nobody knows it yet.
+        if not self._starting:
+            raise self._told
 
     def run(self, task: Task) -> str | None:
         """Run it with the task's data; None if it went well, else what it said last."""
@@ -49,36 +58,52 @@ class Shell:
             raise
 
     def _run(self, task: Task) -> str | None:
-        # With --json our stdout has documents alone.
-        out = sys.stderr if output.as_json() else None
         data = task.data if isinstance(task.data, bytes) else _text(task.data).encode()
-        process = subprocess.Popen(
-            self._command,
-            shell=True,
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **environment(task)},
-        )
+        self._starting = True
+        process = self._started(task)
         assert process.stdin is not None and process.stderr is not None
         said = Tail(process.stderr)
         try:
-            try:
+            self._starting = False
+            if self._told is not None:
+                raise self._told
+            with suppress(BrokenPipeError):  # it need not read the data
                 process.stdin.write(data)
                 process.stdin.close()
-            except BrokenPipeError:
-                pass  # it does not care for the data
             status = process.wait()
         except BaseException:
-            process.terminate()
-            process.wait()
+            _end(process)
             raise
         finally:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
             said.join()
         if status == 0:
             return None
         how = f"exit status {status}" if status > 0 else f"ended by signal {-status}"
         return f"{how}: {said.text}" if said.text else how
+
+    def _started(self, task: Task) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
+            shell=True,
+            stdin=subprocess.PIPE,
+            # With --json our stdout has documents alone.
+            stdout=sys.stderr if output.as_json() else None,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, **environment(task)},
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the command and what it has started: first asked, then made to."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+            return
 
 
 def _text(data: Any) -> str:

@@ -120,7 +120,7 @@ def shown_id(id: TaskId) -> str:
     >>> shown_id(7), shown_id("order-7"), shown_id("7"), shown_id(("a", 7))
     ('7', 'order-7', '"7"', '["a", 7]')
     """
-    if isinstance(id, str) and task_id(id) == id:
+    if isinstance(id, str) and task_id(id) == id and id.isprintable():
         return id
     return json.dumps(id, ensure_ascii=False)
 

@@ -1,0 +1,148 @@
+"""Runs of the program: as a process of its own, on a terminal, or, for finer cases, inside of this one."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import io
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from penstock.cli.app import status_of
+
+PROGRAM = [sys.executable, "-m", "penstock"]
+PATIENCE = 60.0
+"""Seconds after which a run is taken for stuck."""
+
+
+class Ran(NamedTuple):
+    """What a run answered."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def documents(self) -> list[Any]:
+        """The JSON documents on stdout, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def document(self) -> Any:
+        (found,) = self.documents
+        return found
+
+
+class Shell:
+    """A place with a queue, and a folder, for runs of the program."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        self.folder = folder
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Nothing of the tests' own settings, and the queue's URL."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PENSTOCK", "COLUMNS"))}
+        return {**kept, "PENSTOCK_URL": self.url, "TERM": "xterm", **more}
+
+    def run(self, *words: str, input: str | bytes = "", **environment: str) -> Ran:
+        """Run the program to its end, in a process of its own."""
+        data = input.encode() if isinstance(input, str) else input
+        done = subprocess.run(
+            [*PROGRAM, *words],
+            input=data,
+            capture_output=True,
+            cwd=self.folder,
+            env=self.environment(**environment),
+            timeout=PATIENCE,
+        )
+        return Ran(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+
+    def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start the program and come back at once."""
+        pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        return subprocess.Popen([*PROGRAM, *words], cwd=self.folder, env=self.environment(), **{**pipes, **options})
+
+    def inside(self, *words: str, input: bytes = b"", **environment: str) -> Ran:
+        """Run the program in this process, which is faster."""
+        out, err = Output(), Output()
+        stdin = io.TextIOWrapper(io.BytesIO(input))
+        with (
+            mock.patch.dict(os.environ, self.environment(**environment), clear=True),
+            mock.patch.object(sys, "stdin", stdin),
+            redirect_stdout(out),
+            redirect_stderr(err),
+            _inside_of(self.folder),
+        ):
+            status = status_of(list(words))
+        return Ran(status, out.text, err.text)
+
+    def terminal(self, *words: str, typed: str = "", columns: int = 100) -> Ran:
+        """Run the program on a terminal: what it shows is in `out`, escape sequences and all."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        process = subprocess.Popen(
+            [*PROGRAM, *words],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=self.folder,
+            env=self.environment(),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        if typed:
+            os.write(ours, typed.encode())
+        shown = bytearray()
+        reader = threading.Thread(target=_read_all, args=(ours, shown), daemon=True)
+        reader.start()
+        status = process.wait(PATIENCE)
+        reader.join(PATIENCE)
+        os.close(ours)
+        return Ran(status, shown.decode(errors="replace"), "")
+
+
+class Output(io.TextIOWrapper):
+    """Catches what is printed, with the bytes that were written past the text."""
+
+    def __init__(self) -> None:
+        self.caught = io.BytesIO()
+        super().__init__(self.caught, encoding="utf-8", errors="backslashreplace", write_through=True)
+
+    @property
+    def text(self) -> str:
+        self.flush()
+        return self.caught.getvalue().decode(errors="replace")
+
+
+@contextmanager
+def _inside_of(folder: Path) -> Any:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _read_all(terminal: int, shown: bytearray) -> None:
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError as error:
+            if error.errno == errno.EIO:  # the other end is closed
+                return
+            raise
+        if not part:
+            return
+        shown += part
