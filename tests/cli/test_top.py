@@ -19,13 +19,16 @@ import pytest
 from rich.console import Console
 from tests.cli.running import PATIENCE, Running
 from tests.cli.shell import PROGRAM, Shell
+from tests.support import postgres
 from tests.support.engines import ENGINES, EngineUnderTest
+from tests.support.postgres import Server
 
 import penstock
 from penstock.cli.frame import Frame, Sampler, watching
 from penstock.cli.screen import render
 from penstock.cli.top import DOWN, UP, _next_tube
 from penstock.engines.holdings import COUNTED
+from penstock.engines.postgres.holdings import lanes_query
 from penstock.engines.sqlite.holdings import statements
 from penstock.model.session import public_name
 
@@ -175,6 +178,54 @@ def test_no_statement_of_it_reads_what_waits(file, options):
         assert steps and all(
             re.search(r"USING (COVERING )?INDEX penstock_tasks_\d+_(taken|waiting|slot)", step) for step in steps
         )
+
+
+def test_on_postgresql_it_reads_as_many_rows_as_it_counts():
+    url = postgres.lent_place()
+    with penstock.connect(url, durability="relaxed") as q:
+        tube = q.create_tube("jobs")
+        tube.put_many(range(5000), lane="a")
+        tube.put_many(range(5000), lane="b")
+        tube.take_many(3)
+        store: Any = q._engine.store
+        with store._connections.borrowed() as connection:
+            number = store.known("jobs", connection).number
+            connection.execute(f"analyze {store.schema}.tasks_{number}")
+            query = "explain (analyze, format json) " + lanes_query(store.schema, number)
+            given = {"most": 20, "first": ["b"], "limit": 20, "counted": 10}
+            (plan,) = connection.execute(query, given).fetchone()
+    postgres.give_back(url)
+    read = sum(
+        (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+        for node in nodes(plan[0]["Plan"])
+        if node.get("Relation Name") == f"tasks_{number}"
+    )
+    assert 0 < read < 100
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for below in plan.get("Plans", []):
+        yield from nodes(below)
+
+
+def test_a_server_that_restarts_is_looked_at_again():
+    with Server.start() as server, penstock.connect(server.url(patience=0.5), durability="relaxed") as q:
+        q.create_tube("jobs").put(1, lane="a")
+        with watching(q) as watcher:
+            sampler = Sampler(q, watcher)
+            sampler.look()
+            server.stop("immediate")
+            with pytest.raises(penstock.EngineUnavailable):
+                sampler.look()
+            server.start_again()
+            frame = found = None
+            while frame is None:
+                try:
+                    frame = sampler.look()
+                except penstock.EngineUnavailable as error:
+                    found = error
+            assert frame.tubes[0].name == "jobs" and frame.lanes[0].name == "a", found
 
 
 # -- how it looks ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from penstock.cli import output
+from penstock.cli import completion, output
 from penstock.cli.command import command
 from penstock.cli.frame import Frame, Sampler, watching
 from penstock.cli.place import opened
@@ -35,7 +35,11 @@ def register(app: typer.Typer) -> None:
 def top(
     interval: Annotated[float, typer.Option("--interval", "-n", help="Seconds from one look to the next.")] = 1.0,
     tube: Annotated[
-        str | None, typer.Option(help="Show the lanes of this tube; the busiest that has lanes if left out.")
+        str | None,
+        typer.Option(
+            autocompletion=completion.tubes,
+            help="Show the lanes of this tube; the busiest that has lanes if left out.",
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Look twice, an interval apart, print what was seen, and end.")
@@ -52,13 +56,12 @@ def top(
         if tube is not None and not queue.tube(tube)._config.features.lanes:
             raise UsageError(f"tube {tube!r} has no lanes: tubes of the kinds utube, utubettl and standard do")
         sampler = Sampler(queue, watcher, tube)
-        console = Console()
+        console = _console()
         try:
             if output.as_json():
                 _stream(sampler, interval, once)
             elif once or not console.is_terminal or console.is_dumb_terminal:
-                width = max(console.width, 0 if console.is_terminal or "COLUMNS" in os.environ else WIDE)
-                console.print(render(_second(sampler, interval), width), width=width, soft_wrap=not console.is_terminal)
+                console.print(render(_second(sampler, interval), console.width))
             else:
                 _watch(sampler, interval, console)
         except Terminated:
@@ -66,6 +69,12 @@ def top(
         except KeyboardInterrupt:
             pass  # this is how one leaves
     return 0
+
+
+def _console() -> Console:
+    """A file has room for wide lines."""
+    console = Console(highlight=False)
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(highlight=False, width=WIDE)
 
 
 def _second(sampler: Sampler, interval: float) -> Frame:

@@ -52,37 +52,12 @@ class PostgresWatcher(Watcher):
         ]
 
     def lanes(self, tube: str, first: Sequence[str], limit: int) -> list[LaneInfo]:
-        schema = self._schema
         with self._lent() as connection:
-            found = existing(connection, schema, tube)
+            found = existing(connection, self._schema, tube)
             if not found.config.features.lanes:
                 return []
-            number = found.number
-            rows = connection.execute(
-                f"""
-                with recursive others (lane, i) as (
-                    select {schema}.next_lane_{number}(null), 1
-                    union all
-                    select {schema}.next_lane_{number}(lane), i + 1 from others where lane is not null and i < %(most)s
-                ), named as (
-                    select lane, i - %(most)s as i from unnest(%(first)s::text[]) with ordinality f (lane, i)
-                    union all
-                    select lane, i from others where lane is not null
-                ), chosen as (
-                    select lane, min(i) as i from named group by lane order by min(i) limit %(limit)s
-                )
-                select v.lane,
-                    (select count(*) from (
-                        select from {schema}.tasks_{number} t
-                        where t.lane = v.lane and t.state = 'ready' limit %(counted)s
-                    ) ready),
-                    (select count(*) from {schema}.tasks_{number} t where t.lane = v.lane and t.state = 'taken'),
-                    l.concurrency, l.rate, l.burst, l.paused, case when l.next_at > {schema}.now_us() then l.next_at end
-                from chosen v, {schema}.tubes c, {schema}.limits_{number}(c, v.lane) l
-                where c.number = {number} order by v.i
-                """,
-                {"most": len(first) + limit, "first": list(first), "limit": limit, "counted": COUNTED},
-            ).fetchall()
+            given = {"most": len(first) + limit, "first": list(first), "limit": limit, "counted": COUNTED}
+            rows = connection.execute(lanes_query(self._schema, found.number), given).fetchall()
         return [LaneInfo(row[0], row[1], row[2], LaneLimits(*row[3:7]), date(row[7])) for row in rows]
 
     @contextmanager
@@ -92,3 +67,46 @@ class PostgresWatcher(Watcher):
                 yield connection
             except psycopg.Error as error:
                 raise refused(error) from error
+
+
+def lanes_query(schema: str, number: int) -> str:
+    """Lanes of a tube: those of %(first)s, then others by name, %(limit)s in all."""
+    return f"""
+        with recursive others (lane, i) as (
+            select ({_first_lane(schema, number, ">= ''")}), 1
+            union all
+            select ({_first_lane(schema, number, "> o.lane")}), i + 1
+            from others o where o.lane is not null and i < %(most)s
+        ), named as (
+            select lane, i - %(most)s as i from unnest(%(first)s::text[]) with ordinality f (lane, i)
+            union all
+            select lane, i from others where lane is not null
+        ), chosen as (
+            select lane, min(i) as i from named group by lane order by min(i) limit %(limit)s
+        )
+        select v.lane,
+            -- In the order of the index, or else many rows of other lanes may be read to find these.
+            (select count(*) from (
+                select from {schema}.tasks_{number} t where t.lane = v.lane and t.state = 'ready'
+                order by t.pri, t.seq limit %(counted)s
+            ) ready),
+            (select count(*) from {schema}.tasks_{number} t where t.lane = v.lane and t.state = 'taken'),
+            l.concurrency, l.rate, l.burst, l.paused, case when l.next_at > {schema}.now_us() then l.next_at end
+        from chosen v, {schema}.tubes c, {schema}.limits_{number}(c, v.lane) l
+        where c.number = {number} order by v.i
+    """
+
+
+def _first_lane(schema: str, number: int, rule: str) -> str:
+    """The first lane, of those that a rule leaves, that holds tasks or has settings: one look into each index."""
+    tasks, lanes = f"{schema}.tasks_{number}", f"{schema}.lanes_{number}"
+    return f"""
+        select min(f.lane) from (
+            (select lane from {tasks} where state = 'ready' and lane is not null and lane {rule} order by lane limit 1)
+            union all
+            (select lane from {tasks} where state = 'taken' and lane is not null and lane {rule} order by lane limit 1)
+            union all
+            (select lane from {lanes} where lane {rule}
+                and (concurrency is not null or rate is not null or burst is not null or paused) order by lane limit 1)
+        ) f
+    """
