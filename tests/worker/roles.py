@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import threading
 from typing import Any
@@ -11,8 +12,10 @@ from tests.crash.children import Wire
 
 import penstock
 from penstock import Run, Worker
+from penstock.worker.app import App
 
 SESSION_TTL = 1.0
+_wire: Wire
 
 
 class Program:
@@ -79,3 +82,34 @@ def inside(wire: Wire, url: str, tube: str, options: dict[str, Any]) -> None:
     wire.say("ready")
     wire.hear()
     Worker(q, concurrency=4).run(until_empty=True)
+
+
+def say(*values: Any) -> None:
+    """For programs that a test writes: they import this."""
+    _wire.say(*values)
+
+
+def app(wire: Wire, folder: str, target: str, options: dict[str, Any]) -> None:
+    """A process that works for a program in a folder, as `penstock worker target` does."""
+    global _wire
+    _wire = wire
+    os.chdir(folder)
+    logging.getLogger("penstock.worker").addHandler(Told(wire))
+    logging.getLogger("penstock.worker").setLevel(logging.INFO)
+    program = App(target)
+    worker = Worker(program.load(), **options)
+    worker.app = program
+    worker.on_start = lambda: wire.say("started", os.getpid())
+    worker.run()
+    wire.say("ended")
+
+
+class Told(logging.Handler):
+    """Says what is logged."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__()
+        self._wire = wire
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._wire.say("log", record.levelname, record.getMessage())

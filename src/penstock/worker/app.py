@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -43,9 +44,11 @@ class App:
 
     def reload(self) -> Any:
         """Import the program's own modules anew. Fails without a trace: the old ones stay then."""
-        old = {name: module for name, module in sys.modules.items() if self._is_own(module)}
-        for name in old:
-            del sys.modules[name]
+        root = self._root()
+        old = self._own(root)
+        for name, module in old.items():
+            sys.modules.pop(name, None)
+            _forget_compiled(module)
         importlib.invalidate_caches()
         try:
             queue = self._find(importlib.import_module(self.module))
@@ -54,8 +57,8 @@ class App:
                     f"the new code has another queue, {queue!r}; restart the worker to change {self.queue!r}"
                 )
         except BaseException:
-            for name in [name for name, module in sys.modules.items() if self._is_own(module)]:
-                del sys.modules[name]
+            for name in self._own(root):
+                sys.modules.pop(name, None)
             sys.modules.update(old)
             raise
         self.queue = queue
@@ -63,15 +66,12 @@ class App:
 
     def files(self) -> list[str]:
         """The files of the program's own modules."""
-        return [str(module.__file__) for module in list(sys.modules.values()) if self._is_own(module)]
+        return [str(module.__file__) for module in self._own(self._root()).values()]
 
-    def _is_own(self, module: ModuleType | None) -> bool:
-        """Whether a module is part of the program: beside its first one, and not installed."""
-        file = getattr(module, "__file__", None)
-        if file is None or getattr(module, "__name__", "").partition(".")[0] in ("penstock", "__main__"):
-            return False
-        path = Path(file).resolve()
-        return path.is_relative_to(self._root()) and "site-packages" not in path.parts
+    def _own(self, root: Path) -> dict[str, ModuleType]:
+        """The modules that are part of the program: beside its first one, written in Python, and not installed."""
+        # Another thread may import something meanwhile.
+        return {name: module for name, module in list(sys.modules.items()) if _is_own(module, root)}
 
     def _root(self) -> Path:
         top = sys.modules.get(self.module.partition(".")[0])
@@ -101,6 +101,20 @@ def _needs_nothing(function: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def _is_own(module: ModuleType | None, root: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or getattr(module, "__name__", "").partition(".")[0] in ("penstock", "__main__"):
+        return False
+    path = Path(file).resolve()
+    return path.suffix == ".py" and path.is_relative_to(root) and not {"site-packages", "dist-packages"} & {*path.parts}
+
+
+def _forget_compiled(module: ModuleType) -> None:
+    """Compiled code is taken for new while its source has the same size and was changed in the same second."""
+    with contextlib.suppress(OSError, NotImplementedError):
+        os.unlink(importlib.util.cache_from_source(str(module.__file__)))
 
 
 def _store(queue: Any) -> Any:

@@ -317,16 +317,24 @@ class Worker:
         slots, twin = self._slots, self._queue
         if slots is None or twin is None:
             return
+        kinds = twin._kinds, twin._makers
+        twin._kinds, twin._makers = queue._kinds, queue._makers
         try:
             await errand(self._open_lines, twin, slots)
         except Exception:
             log.exception("the new handlers could not be used; the old ones stay")
             self._app = old
+            twin._kinds, twin._makers = kinds
             return
         if self._weights is None:
             for name in set(old.handlers) - set(queue.handlers):
                 if name in slots.fetcher.lines:
                     slots.fetcher.lines[name].leaving = True
+        for name in {asked.name for asked in old.handlers.schedules} - {s.name for s in queue.handlers.schedules}:
+            # Another program may have taken it over, so it is not for this one to remove.
+            log.warning(
+                "schedule %r goes on although the new code does not have it: unschedule(%r) ends it", name, name
+            )
         slots.runners.renew()
         slots.fetcher.poke()
         log.info("handlers reloaded: %s", ", ".join(sorted(queue.handlers)) or "none")
