@@ -37,6 +37,7 @@ def top(
     tube: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             autocompletion=completion.tubes,
             help="Show the lanes of this tube; the busiest that has lanes if left out.",
         ),

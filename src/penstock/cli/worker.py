@@ -10,13 +10,15 @@ import sys
 import threading
 import time
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli import output, settings
+from penstock.cli import completion, output, settings
 from penstock.cli.command import command
 from penstock.cli.watch import watched
 from penstock.metrics.graphite import Pusher
@@ -30,6 +32,9 @@ HOW_TO_STOP = "Ctrl-C or SIGTERM finishes what runs, again stops at once; SIGHUP
 FAILED = 1
 PATIENCE = 10.0
 """Seconds that the store may take to let go of the program's own queue."""
+
+
+_TOLD: dict[str, Any] = {"rich_help_panel": "Logs and metrics"}
 
 
 class LogFormat(StrEnum):
@@ -61,26 +66,100 @@ def register(app: typer.Typer) -> None:
     )(worker)
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """What a worker is asked to be."""
+
+    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="How many handlers run at once.")] = 10
+    tube: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=WEIGHT]",
+            autocompletion=completion.tubes,
+            help="Take from this tube alone; may be repeated. A higher weight gets more turns.",
+        ),
+    ] = None
+    prefetch: Annotated[
+        int | None, typer.Option(help="How many tasks to fetch ahead at most; few are while handlers take long.")
+    ] = None
+    grace: Annotated[
+        float, typer.Option(help="Seconds that running handlers have to end when the worker is told to stop.")
+    ] = 30
+    processes: Annotated[
+        int | None, typer.Option(help="How many processes handlers with process=True have; one a core if left out.")
+    ] = None
+
+    @property
+    def weights(self) -> dict[str, float] | None:
+        """The tubes, `name` or `name=weight`, as a worker has them."""
+        if not self.tube:
+            return None
+        weights = dict[str, float]()
+        for text in self.tube:
+            name, equals, weight = text.partition("=")
+            try:
+                weights[name] = float(weight) if equals else 1.0
+            except ValueError:
+                raise UsageError(f"--tube is NAME or NAME=WEIGHT, such as mail=3, got {shown(text)}") from None
+        return weights
+
+    def worker(self, app: App) -> Worker:
+        made = Worker(
+            app.queue,
+            concurrency=self.concurrency,
+            tubes=self.weights,
+            prefetch=self.prefetch,
+            grace=self.grace,
+            processes=self.processes,
+        )
+        made.app = app
+        return made
+
+
+@dataclass(frozen=True)
+class Told:
+    """What it tells about itself, and to whom."""
+
+    log_level: Annotated[
+        LogLevel,
+        typer.Option(
+            metavar="LEVEL", help="debug, info, warning or error: the least that is logged, on stderr.", **_TOLD
+        ),
+    ] = LogLevel.info
+    log_format: Annotated[LogFormat, typer.Option(metavar="FORMAT", help="text or json.", **_TOLD)] = LogFormat.text
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.", **_TOLD),
+    ] = None
+    metrics_host: Annotated[
+        str, typer.Option(metavar="HOST", help="Where to serve them; 0.0.0.0 is for other machines.", **_TOLD)
+    ] = "127.0.0.1"
+    graphite: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Push metrics to Graphite at host:port, or host:port/udp.", **_TOLD),
+    ] = None
+
+    @contextmanager
+    def collecting(self, made: Worker, queue: Any, teller: Teller) -> Iterator[None]:
+        """Serve and push metrics for as long as the worker runs."""
+        with ExitStack() as stack:
+            if self.metrics_port is not None:
+                from penstock.metrics import prometheus
+
+                endpoint = stack.enter_context(prometheus.serve(queue, made, self.metrics_port, self.metrics_host))
+                teller.say(f"penstock worker {os.getpid()}: metrics at {endpoint.url}")
+            if self.graphite is not None:
+                address, _, transport = self.graphite.partition("/")
+                stack.enter_context(Pusher(queue, address, transport or "tcp", worker=made))
+            yield
+
+
 def worker(
     program: Annotated[
         str, typer.Argument(metavar="MODULE:QUEUE", help="The module with the handlers, and the name of its queue.")
     ],
-    concurrency: Annotated[int, typer.Option("--concurrency", "-c", help="How many handlers run at once.")] = 10,
-    tube: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=WEIGHT]", help="Take from this tube alone; may be repeated. A higher weight gets more turns."
-        ),
-    ] = None,
-    prefetch: Annotated[
-        int | None, typer.Option(help="How many tasks to fetch ahead at most; few are while handlers take long.")
-    ] = None,
-    grace: Annotated[
-        float, typer.Option(help="Seconds that running handlers have to end when the worker is told to stop.")
-    ] = 30,
-    processes: Annotated[
-        int | None, typer.Option(help="How many processes handlers with process=True have; one a core if left out.")
-    ] = None,
+    wanted: Wanted,
+    told: Told,
     until_empty: Annotated[
         bool, typer.Option("--until-empty", help="End when nothing is ready, delayed or taken.")
     ] = False,
@@ -91,17 +170,6 @@ def worker(
     reload: Annotated[
         bool, typer.Option("--reload", help="Reload the code whenever a file of it changes; for development.")
     ] = False,
-    log_level: Annotated[LogLevel, typer.Option(help="The least that is logged, on stderr.")] = LogLevel.info,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or of JSON.")] = LogFormat.text,
-    metrics_port: Annotated[
-        int | None, typer.Option(metavar="PORT", help="Serve metrics for Prometheus at http://HOST:PORT/metrics.")
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(metavar="HOST", help="Where to serve them; 0.0.0.0 is for other machines.")
-    ] = "127.0.0.1",
-    graphite: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT[/udp]", help="Push metrics to Graphite, over TCP or UDP.")
-    ] = None,
 ) -> int:
     """Run the handlers of a program: take tasks, call functions, until told to stop.
 
@@ -110,35 +178,21 @@ def worker(
     """
     if horizon is not None and not until_empty:
         raise UsageError("--horizon says what --until-empty waits for: give both or neither")
-    teller = Teller(log_level, log_format)
+    teller = Teller(told.log_level, told.log_format)
     app = App(program)
     if not _load(app):
         return FAILED
-    weights = _weights(tube)
-    made = Worker(
-        app.queue,
-        concurrency=concurrency,
-        tubes=weights,
-        prefetch=prefetch,
-        grace=grace,
-        processes=processes,
-    )
-    made.app = app
-    made.on_start = lambda: teller.begin(concurrency, _functions(app.queue, weights))
     began = time.monotonic()
-    with ExitStack() as stack:
-        if metrics_port is not None:
-            from penstock.metrics import prometheus
-
-            endpoint = stack.enter_context(prometheus.serve(app.queue, made, metrics_port, metrics_host))
-            output.message(f"penstock: metrics at {endpoint.url}")
-        if graphite is not None:
-            stack.enter_context(_pusher(app, made, graphite))
-        if reload:
-            stack.enter_context(watched(app))
-        tally = made.run(until_empty=until_empty, horizon=horizon)
-    facts = _facts(tally, time.monotonic() - began)
-    teller.say(_ending(tally, facts["seconds"]), **facts)
+    try:
+        made = wanted.worker(app)
+        made.on_start = lambda: teller.begin(made.concurrency, _functions(app.queue, wanted.weights))
+        with told.collecting(made, app.queue, teller), watched(app) if reload else nullcontext():
+            made.run(until_empty=until_empty, horizon=horizon)
+    except BaseException:
+        _close(app.queue)
+        raise
+    facts = _facts(made.tally, time.monotonic() - began)
+    teller.say(_ending(made.tally, facts["seconds"]), **facts)
     if output.as_json():
         output.json_line(facts)
     return _leave(app, made)
@@ -250,23 +304,3 @@ def _ending(tally: Tally, seconds: float) -> str:
     if tally.lost:
         parts.append(f"{tally.lost} lost")
     return f"penstock worker {os.getpid()}: {', '.join(parts)} in {seconds:.1f} s"
-
-
-def _weights(tubes: list[str] | None) -> dict[str, float] | None:
-    """`name` or `name=weight`, as the worker has them."""
-    if not tubes:
-        return None
-    weights = dict[str, float]()
-    for text in tubes:
-        name, equals, weight = text.partition("=")
-        try:
-            weights[name] = float(weight) if equals else 1.0
-        except ValueError:
-            raise UsageError(f"--tube is NAME or NAME=WEIGHT, such as mail=3, got {shown(text)}") from None
-    return weights
-
-
-def _pusher(app: App, made: Worker, where: str) -> Pusher:
-    """`host:port`, with /udp or /tcp after it."""
-    address, _, transport = where.partition("/")
-    return Pusher(app.queue, address, transport or "tcp", worker=made)
