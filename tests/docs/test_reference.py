@@ -80,6 +80,7 @@ def test_every_verb_and_attribute_is_named(cls):
         "to_data",
         "from_data",
         "after",
+        "before",
         "index",
         "count",
         *INSIDE,
