@@ -29,12 +29,13 @@ def test_a_person_gets_a_table(tmp_path):
     assert head.split() == ["WHAT", "TASKS/S", "TASKS", "SECONDS"] and len(rows) == 5
 
 
-def test_it_leaves_nothing_when_it_is_interrupted(shell):
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_it_leaves_nothing_when_it_is_interrupted(shell, number, status):
     command = ("bench", "--seconds", "600")
     with Running(shell, *command) as process, penstock.connect(shell.folder / "tasks.db") as q:
         postgres.until(lambda: q.tubes() and q.tubes()[0].statistics().tasks["ready"], "nothing is put")
-        process.signal(signal.SIGINT)
-        assert process.ended() == 130
+        process.signal(number)
+        assert process.ended() == status
         assert q.tubes() == []
 
 

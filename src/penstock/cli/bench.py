@@ -14,6 +14,7 @@ from penstock.blocking import Queue, Tube
 from penstock.cli import output
 from penstock.cli.command import command
 from penstock.cli.place import opened
+from penstock.cli.signals import in_order
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.tube import check_count
 from penstock.worker import Worker
@@ -42,6 +43,7 @@ class Span:
         self._seconds = seconds
         self.tasks = FOREVER if tasks is None else tasks
         self._tell = tell
+        self._tell_at = 0.1
         self.done = 0
         self.began = 0.0
 
@@ -52,7 +54,9 @@ class Span:
         """So many have been done; whether to go on."""
         self.done += done
         lasted = time.perf_counter() - self.began
-        self._tell(min(1.0, self.done / self.tasks if self.tasks < FOREVER else lasted / self._seconds))
+        if lasted >= self._tell_at:  # a bar that moves with every task would be measured too
+            self._tell_at = lasted + 0.1
+            self._tell(min(1.0, self.done / self.tasks if self.tasks < FOREVER else lasted / self._seconds))
         return self.done < self.tasks and (self.tasks < FOREVER or lasted < self._seconds)
 
     def result(self, what: str) -> Result:
@@ -94,7 +98,12 @@ def bench(
         f"the same by {batch}": lambda tube, span: _batches(tube, span, batch),
         f"worker, {concurrency} slots": lambda tube, span: _worker(tube, span, concurrency, enough()),
     }
-    with opened(create=True) as queue, _tube(queue) as tube, output.progress("measuring", len(parts)) as tell:
+    with (
+        in_order(),
+        opened(create=True) as queue,
+        _tube(queue) as tube,
+        output.progress("measuring", len(parts)) as tell,
+    ):
         for number, (what, measure) in enumerate(parts.items()):
             span = Span(seconds, tasks, lambda share, number=number: tell(number + share))  # type: ignore[misc]
             result = measure(tube, span)._replace(what=what)

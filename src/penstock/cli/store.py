@@ -52,7 +52,8 @@ def doctor(everything: Annotated[bool, typer.Option("--all", help="Print what is
     """
     engine, url = _place("examine")
     work = _part(engine, "doctor")
-    findings = work.examine(url)
+    with output.progress("examining"):  # every page of a file is read
+        findings = work.examine(url)
     if output.as_json():
         told = [finding._asdict() for finding in findings if everything or finding.level != "ok"]
         output.json_line({"place": work.named(url), "status": exit_status(findings), "findings": told})

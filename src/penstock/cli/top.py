@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -20,6 +19,7 @@ from penstock.cli.command import command
 from penstock.cli.frame import Frame, Sampler, watching
 from penstock.cli.place import opened
 from penstock.cli.screen import WIDE, render
+from penstock.cli.signals import in_order
 from penstock.cli.status import Terminated
 from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 
@@ -94,7 +94,7 @@ def _stream(sampler: Sampler, interval: float, once: bool) -> None:
 
 def _watch(sampler: Sampler, interval: float, console: Console) -> None:
     frame, trouble = sampler.look(), ""
-    with _terminated_in_order(), Live(console=console, screen=True, auto_refresh=False) as live, keyboard() as keys:
+    with in_order(), Live(console=console, screen=True, auto_refresh=False) as live, keyboard() as keys:
         while True:
             shown = render(frame, console.width, console.height, trouble, keys.heard)
             live.update(shown, refresh=True)
@@ -160,17 +160,3 @@ def keyboard() -> Iterator[Keyboard]:
         yield Keyboard(file)
     finally:
         termios.tcsetattr(file, termios.TCSADRAIN, before)
-
-
-@contextmanager
-def _terminated_in_order() -> Iterator[None]:
-    """SIGTERM leaves the terminal as it was."""
-
-    def leave(number: int, frame: object) -> NoReturn:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
