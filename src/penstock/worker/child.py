@@ -1,73 +1,115 @@
-"""A process that runs handlers: `python -m penstock.worker.child <fd to read> <fd to write> ..`, started by a worker."""
+"""What runs in a process for handlers. A worker starts it, sends it tasks through a pipe, and kills it if need be."""
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import importlib
 import importlib.util
-import os
+import inspect
 import sys
-import threading
 import time
+from base64 import b64decode
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from penstock import payload
+from penstock import payload, signature
 from penstock.handlers import Definition
 from penstock.model import duration
 from penstock.model.errors import UsageError
-from penstock.outcomes import Bury, Cancelled, Release, abort_in
-from penstock.shape import BadPayload
+from penstock.model.task import Data
+from penstock.outcomes import Bury, Release, abort_in, alone
+from penstock.shape import BadPayload, Shape
+from penstock.worker import processes
+from penstock.worker.run import Run, enter
+from penstock.worker.trace import text_of
 
-_modules: dict[str, Any] = {}
+MAIN = "__penstock_main__"
+"""The program that was started has this name here, so that what it does when it is started is not done again."""
 
 
-class ChildRun:
-    """What a handler in a process can ask about its task; the worker kills it when it is to stop."""
+class ChildTask:
+    """What a handler in a process knows about its task; the worker ends it."""
 
-    cancelled = False
-    why = None
+    def __init__(self, facts: dict[str, Any], data: Data) -> None:
+        self.__dict__.update(facts)
+        self.id = tuple(facts["id"]) if isinstance(facts["id"], list) else facts["id"]
+        self._raw = data
+        self._record = SimpleNamespace(deadline=None)
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        left = facts.pop("time_left")
-        self.task = SimpleNamespace(**facts)
-        self.attempt: int = facts["attempt"]
-        self.last_attempt: bool = facts["last_attempt"]
-        self.deadline = None if left is None else time.monotonic() + left
+    @functools.cached_property
+    def data(self) -> Any:
+        return payload.decode(self._raw)
 
-    @property
-    def time_left(self) -> float | None:
-        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise UsageError(
+            f"task.{name} is not there in a process: a handler with process=True ends its task by returning or raising"
+        )
 
-    def check(self) -> None:
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise Cancelled(f"task {self.task.id!r} is to stop: late")
+    def __repr__(self) -> str:
+        return f"<Task {self.id!r} in a process>"
 
-    def wait(self, seconds: float | None = None) -> bool:
-        threading.Event().wait(seconds)
-        return False
+
+class Handler:
+    """The function of that name, and how it is called."""
+
+    def __init__(self, thing: Any, tube: str) -> None:
+        definition = thing._queue.handlers.get(tube) if isinstance(thing, Definition) else None
+        if definition is None or definition.function.__qualname__ != thing.function.__qualname__:
+            definition = thing
+        self.shape: Shape
+        self.function: Callable[..., Any] = getattr(definition, "function", definition)
+        self.shape, self.run_name, _ = signature.read(self.function)
+
+    def call(self, message: dict[str, Any]) -> Any:
+        data = message["text"] if message["bytes"] is None else b64decode(message["bytes"])
+        value = self.shape.decode(data)
+        left = message["time_left"]
+        task: Any = ChildTask(message["task"], data)
+        run = Run(task, self, None if left is None else time.monotonic() + left)  # type: ignore[arg-type]
+        enter(run)
+        answer = self.function(value, **({} if self.run_name is None else {self.run_name: run}))
+        if inspect.isawaitable(answer) or inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+            getattr(answer, "close", str)()
+            raise UsageError(f"a handler in a process is a plain function, and this one gave {answer!r}")
+        return answer
 
 
 def answered(message: dict[str, Any]) -> dict[str, Any]:
     """Call a handler; what it did as a message."""
     try:
-        definition = found(message)
-        data = message["text"] if message["bytes"] is None else msgspec.convert(message["bytes"], bytes, strict=False)
-        value = definition.shape.decode(data)
-        more = {} if definition.run_name is None else {definition.run_name: ChildRun(message["task"])}
-        result = definition.function(value, **more)
-        if definition.stores_result:
-            payload.encode_result(result)
-        return {"kind": "returned", "value": result if definition.stores_result else None}
-    except Release as release:
-        return {"kind": "release", "value": delay_of(release)}
-    except Bury as bury:
-        return {"kind": "bury", "value": bury.reason}
-    except BadPayload as bad:
-        return {"kind": "payload", "value": str(bad)}
+        value = contextvars.copy_context().run(lambda: found(message).call(message))
+        return _stored(value) if message["stored"] else {"kind": "returned", "value": None}
     except BaseException as error:
-        return {"kind": "abort" if abort_in(error) else "error", "value": payload.error_text(error)}
+        return _raised(error)
+
+
+def _stored(value: Any) -> dict[str, Any]:
+    try:
+        payload.encode_result(value)
+    except UsageError as error:
+        text = payload.error_text(f"the work was done, but its result cannot be stored: {error}")
+        return {"kind": "unstorable", "value": text}
+    return {"kind": "returned", "value": value}
+
+
+def _raised(error: BaseException) -> dict[str, Any]:
+    said = alone(error)
+    try:
+        if isinstance(said, Release):
+            return {"kind": "release", "value": delay_of(said)}
+    except UsageError as wrong:
+        error = wrong
+    if isinstance(said, Bury):
+        return {"kind": "bury", "value": said.text}
+    if isinstance(error, BadPayload):
+        return {"kind": "payload", "value": payload.error_text(str(error))}
+    return {"kind": "abort" if abort_in(error) else "error", "value": text_of(error)}
 
 
 def delay_of(release: Release) -> list[Any] | None:
@@ -78,45 +120,49 @@ def delay_of(release: Release) -> list[Any] | None:
     return ["at", delay.moment] if isinstance(delay, duration.At) else ["after", delay]
 
 
-def found(message: dict[str, Any]) -> Definition[Any, Any]:
+_handlers: dict[tuple[str, str, str], Handler] = {}
+
+
+def found(message: dict[str, Any]) -> Handler:
     """The handler of that name."""
-    thing: Any = _module(message["module"], message["main"])
-    for part in message["name"].split("."):
-        thing = getattr(thing, part)
-    if not isinstance(thing, Definition):
-        raise UsageError(f"{message['module']}.{message['name']} is no handler: a decorator above @handler hides it")
-    return thing
+    module, name, tube = message["module"], message["name"], message["task"]["tube"]
+    handler = _handlers.get((module, name, tube))
+    if handler is None:
+        thing: Any = importlib.import_module(module) if message["main"] is None else _main(*message["main"])
+        for part in name.split("."):
+            thing = getattr(thing, part)
+        while not isinstance(thing, Definition) and hasattr(thing, "__wrapped__"):
+            thing = thing.__wrapped__  # a decorator above @handler, which workers do not call either
+        handler = _handlers[module, name, tube] = Handler(thing, tube)
+    return handler
 
 
-def _module(name: str, main: list[str | None] | None) -> Any:
-    if main is None:
+def _main(name: str | None, file: str | None) -> Any:
+    """The program that was started."""
+    if name is not None:
         return importlib.import_module(name)
-    if name not in _modules:
-        spec_name, file = main
-        if spec_name is not None:
-            _modules[name] = importlib.import_module(spec_name.removesuffix(".__main__") or spec_name)
-        else:
-            assert file is not None
-            # Not under the name __main__, so that what the program does when it is started is not done again.
-            spec = importlib.util.spec_from_file_location("__penstock_main__", file)
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            sys.modules["__penstock_main__"] = module
+    if MAIN not in sys.modules:
+        assert file is not None
+        spec = importlib.util.spec_from_file_location(MAIN, file)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[MAIN] = module
+        try:
             spec.loader.exec_module(module)
-            _modules[name] = module
-    return _modules[name]
+        except BaseException:
+            del sys.modules[MAIN]
+            raise
+    return sys.modules[MAIN]
 
 
-def main() -> None:
-    read, write = int(sys.argv[1]), int(sys.argv[2])
-    sys.argv = sys.argv[3:]
-    os.set_inheritable(read, False)
-    os.set_inheritable(write, False)
-    with os.fdopen(read, "rb") as messages, os.fdopen(write, "wb") as answers:
-        for line in messages:
-            answers.write(msgspec.json.encode(answered(msgspec.json.decode(line))) + b"\n")
-            answers.flush()
-
-
-if __name__ == "__main__":
-    main()
+def main(messages: BinaryIO, answers: BinaryIO) -> None:
+    """Do tasks until the worker has no more."""
+    processes.enter()
+    for line in messages:
+        answers.write(b"{}\n")  # it has begun
+        answers.flush()
+        answers.write(msgspec.json.encode(answered(msgspec.json.decode(line))) + b"\n")
+        answers.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None and not stream.closed:
+                stream.flush()

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
+from base64 import b64encode
 from datetime import timedelta
 from typing import Any
 
@@ -18,9 +20,23 @@ from penstock.model.duration import date
 from penstock.model.errors import UsageError
 from penstock.outcomes import Abort, Bury, Release
 from penstock.shape import BadPayload
+from penstock.worker.errand import errand
 from penstock.worker.run import Run
 
 MAX_MESSAGE = 1 << 31
+TIME_TO_END = 5.0
+"""Seconds that an idle process has to end by itself: it writes out what it has printed, and calls what wants to be."""
+AT_ONCE = 4096
+"""Bytes that go into an empty pipe, whoever reads it or not."""
+BOOT = """
+import json, os, sys
+messages = os.fdopen(int(sys.argv[1]), "rb")
+answers = os.fdopen(int(sys.argv[2]), "wb")
+sys.path[:], sys.argv[:] = json.loads(messages.readline())
+from penstock.worker.child import main
+main(messages, answers)
+"""
+"""What a child does first. It finds modules where the worker does, and nothing of that is in its environment."""
 
 
 class Crashed(Exception):
@@ -42,126 +58,190 @@ class HandlerError(Exception):
 class Child:
     """One process. It does one task at a time."""
 
-    def __init__(self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, generation: int) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, down: Any, generation: int) -> None:
         self._process = process
-        self._reader = reader
+        self._down = down
+        self._reader = asyncio.StreamReader(limit=MAX_MESSAGE)
+        self._up: asyncio.ReadTransport | None = None
+        self._ended = asyncio.ensure_future(process.wait())
         self.generation = generation
 
     @classmethod
     async def start(cls, generation: int) -> Child:
-        down_read, down_write = os.pipe()
-        up_read, up_write = os.pipe()
-        try:
-            # A program may read its arguments while it is imported: the child has those of the worker.
-            words = [sys.executable, "-m", "penstock.worker.child", str(down_read), str(up_write), *sys.argv]
-            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+        with contextlib.ExitStack() as pipes:
+            down_read, down = (pipes.enter_context(end) for end in _pipe())
+            up, up_write = (pipes.enter_context(end) for end in _pipe())
+            numbers = (down_read.fileno(), up_write.fileno())
             # Signals of the terminal are for the worker, which ends its children itself.
             process = await asyncio.create_subprocess_exec(
-                *words, pass_fds=(down_read, up_write), start_new_session=True, env=environment
+                *(sys.executable, "-c", BOOT, *map(str, numbers)), pass_fds=numbers, start_new_session=True
             )
-        finally:
-            os.close(down_read)
-            os.close(up_write)
-        reader = asyncio.StreamReader(limit=MAX_MESSAGE)
+            down_read.close()
+            up_write.close()
+            pipes.pop_all()
+        child = cls(process, down, generation)
         loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(up_read, "rb"))
-        child = cls(process, reader, generation)
-        child._down = os.fdopen(down_write, "wb")
+        child._up, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(child._reader), up)
+        # A program may read its arguments while it is imported: the child has those of the worker.
+        await child._send([[path or os.getcwd() for path in sys.path], sys.argv])
         return child
 
-    async def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        text = msgspec.json.encode(message) + b"\n"
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, self._send, text)
-            answer = await self._reader.readline()
-        except (OSError, asyncio.IncompleteReadError):
-            answer = b""
-        if not answer:
-            code = await self._process.wait()
-            raise Crashed(f"the process of the handler ended with {code} in the middle of the task")
+    @property
+    def is_alive(self) -> bool:
+        return not self._ended.done()
+
+    async def call(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Let it do a task; None if it has ended before it began."""
+        await self._send(message)
+        if await self._line() is None:
+            return None
+        answer = await self._line()
+        if answer is None:
+            raise Crashed(f"the process of the handler {_end(await self._ended)} in the middle of the task")
         found: dict[str, Any] = msgspec.json.decode(answer)
         return found
 
-    def _send(self, text: bytes) -> None:
+    async def _send(self, message: Any) -> None:
+        text = msgspec.json.encode(message) + b"\n"
+        with contextlib.suppress(OSError):  # it has ended, which is noticed where its answer is read
+            if len(text) <= AT_ONCE:
+                self._write(text)
+            else:
+                await errand(self._write, text)
+
+    def _write(self, text: bytes) -> None:
         self._down.write(text)
         self._down.flush()
+
+    async def _line(self) -> bytes | None:
+        """What it says next; None if it has ended. A process that it has left behind may hold the pipe open."""
+        reading = asyncio.ensure_future(self._reader.readline())
+        try:
+            await asyncio.wait({reading, self._ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await asyncio.wait({reading}, timeout=0.5)
+            line = reading.result() if reading.done() else b""
+        finally:
+            reading.cancel()
+        return line if line.endswith(b"\n") else None
+
+    async def end(self) -> None:
+        """Let it end by itself: there is nothing more to do."""
+        with contextlib.suppress(OSError):
+            self._down.close()
+        await asyncio.wait({self._ended}, timeout=TIME_TO_END)
+        await self.kill()
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
+        await asyncio.wait({self._ended})
         with contextlib.suppress(OSError):
             self._down.close()
-        await self._process.wait()
-
-    _down: Any
+        if self._up is not None:
+            self._up.close()
 
 
 class Processes:
     """A pool of children, started as they are needed."""
 
     def __init__(self, most: int | None) -> None:
-        self._most = most or os.cpu_count() or 1
-        self._room = asyncio.Semaphore(self._most)
+        self.most = most or os.cpu_count() or 1
+        self._room = asyncio.Semaphore(self.most)
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
+        self._starting: set[asyncio.Task[Child]] = set()
         self._generation = 0
 
     async def call(self, run: Run) -> Any:
         """Run a task in a process of its own; a process whose call is cancelled is killed."""
         async with self._room:
-            child = await self._child()
-            self._busy.add(child)
-            try:
-                answer = await child.call(_message(run))
-            except BaseException:
-                await asyncio.shield(child.kill())
-                raise
-            else:
-                self._idle.append(child)
-            finally:
-                self._busy.discard(child)
+            answer = await self._called(run) or await self._called(run, afresh=True)
+        if answer is None:
+            raise Crashed("the process for the handler ends when it is started: see what it says on stderr")
         return _value(answer)
 
-    async def _child(self) -> Child:
-        while self._idle:
-            child = self._idle.pop()
-            if child.generation == self._generation and child._process.returncode is None:
-                return child
+    async def _called(self, run: Run, afresh: bool = False) -> dict[str, Any] | None:
+        child = await self._child(afresh)
+        self._busy.add(child)
+        try:
+            answer = await child.call(_message(run))
+        except BaseException:
+            await asyncio.shield(child.kill())
+            raise
+        finally:
+            self._busy.discard(child)
+        if answer is None:
             await child.kill()
-        return await Child.start(self._generation)
+        else:
+            self._idle.append(child)
+        return answer
+
+    async def _child(self, afresh: bool) -> Child:
+        while self._idle and not afresh:
+            child = self._idle.pop()
+            if child.generation == self._generation and child.is_alive:
+                return child
+            await asyncio.shield(child.end())
+        starting = asyncio.ensure_future(Child.start(self._generation))
+        self._starting.add(starting)
+        try:
+            child = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            starting.add_done_callback(self._came_late)
+            raise
+        except BaseException:
+            self._starting.discard(starting)
+            raise
+        self._starting.discard(starting)
+        return child
+
+    def _came_late(self, starting: asyncio.Task[Child]) -> None:
+        """Whoever wanted a process was cancelled while it started: the next one can have it."""
+        self._starting.discard(starting)
+        if not starting.cancelled() and starting.exception() is None:
+            self._idle.append(starting.result())
 
     def renew(self) -> None:
+        """Code has changed: processes are started anew."""
         self._generation += 1
 
     async def close(self) -> None:
-        for child in [*self._idle, *self._busy]:
-            await child.kill()
-        self._idle = []
+        if self._starting:
+            await asyncio.wait(list(self._starting))
+            await asyncio.sleep(0)  # those who wait for them come first
+        idle, self._idle = self._idle, []
+        ends = [*(child.end() for child in idle), *(child.kill() for child in self._busy)]
+        await asyncio.gather(*ends)
+
+
+def _pipe() -> tuple[Any, Any]:
+    read, write = os.pipe()
+    return os.fdopen(read, "rb"), os.fdopen(write, "wb")
+
+
+def _end(code: int) -> str:
+    """How a process has ended."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}, code {code},"
+    return f"was ended by signal {-code}"
 
 
 def _message(run: Run) -> dict[str, Any]:
     function = run.handler.function
-    module, name = function.__module__, function.__qualname__
-    if "<" in name:
-        raise UsageError(f"a handler with process=True must be a function at the top of its module, not {name}")
-    task, record = run.task, run.task._record
-    data = record.data
+    task, data = run.task, run.task._record.data
+    facts = ("id", "tube", "attempt", "max_attempts", "last_attempt", "pri", "lane", "key", "token")
     return {
-        "module": module,
-        "main": _main() if module == "__main__" else None,
-        "name": name,
+        "module": function.__module__,
+        "main": _main() if function.__module__ == "__main__" else None,
+        "name": function.__qualname__,
+        "stored": run.handler.stores_result,
         "text": data if isinstance(data, str) else None,
-        "bytes": data if isinstance(data, bytes) else None,
-        "task": {
-            "id": task.id,
-            "tube": task.tube,
-            "attempt": task.attempt,
-            "last_attempt": task.last_attempt,
-            "lane": task.lane,
-            "key": task.key,
-            "token": task.token,
-            "time_left": run.time_left,
-        },
+        "bytes": b64encode(data).decode() if isinstance(data, bytes) else None,
+        "time_left": run.time_left,
+        "task": {name: getattr(task, name) for name in facts},
     }
 
 
@@ -180,15 +260,35 @@ def _delay(value: list[Any] | None) -> Any:
 
 
 def _value(answer: dict[str, Any]) -> Any:
-    kind = answer["kind"]
+    kind, value = answer["kind"], answer["value"]
     if kind == "returned":
-        return answer["value"]
+        return value
     if kind == "release":
-        raise Release(_delay(answer["value"]))
+        raise Release(_delay(value))
     if kind == "bury":
-        raise Bury(answer["value"])
+        raise Bury(value)
     if kind == "payload":
-        raise BadPayload(answer["value"])
+        raise BadPayload(value)
+    if kind == "unstorable":
+        raise Unstorable(value)
     if kind == "abort":
-        raise Abort(answer["value"]) from HandlerError(answer["value"])
-    raise HandlerError(answer["value"])
+        raise Abort(value) from HandlerError(value)
+    raise HandlerError(value)
+
+
+_inside = False
+
+
+def enter() -> None:
+    """This process is a child."""
+    global _inside
+    _inside = True
+
+
+def refuse_inside() -> None:
+    """A child imports the program, and must not become a worker by that."""
+    if _inside:
+        raise UsageError(
+            "this process runs a handler and was importing the program: "
+            'start workers under `if __name__ == "__main__":` there'
+        )

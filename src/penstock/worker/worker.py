@@ -23,6 +23,7 @@ from penstock.worker.emptiness import is_empty
 from penstock.worker.errand import answer, errand, soon
 from penstock.worker.fetch import Fetcher
 from penstock.worker.lines import Line
+from penstock.worker.processes import refuse_inside
 from penstock.worker.schedule import APART, Scheduler
 from penstock.worker.slots import LAST_WORDS, Slots
 from penstock.worker.tally import Hooks, Tally
@@ -119,6 +120,7 @@ class Worker:
         >>> asyncio.run(main()).ok
         0
         """
+        refuse_inside()
         reach = None if horizon is None else length(horizon, "horizon")
         if self._loop is not None:
             raise UsageError(f"worker {self.name!r} runs already; make another one to run two")
