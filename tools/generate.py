@@ -39,7 +39,7 @@ AWAITED = re.compile(
     r"open_async_engine\(|queue\._start\(|self\._engine\.(?:execute|wait|dismiss|close)\(|self\._tube\._engine\.execute\("
     r"|self\._engine\.join\(transaction\)\.execute\(|self\._queue\._run\(|self\.close\(|self\.wait\(|self\.take_many\("
     r"|self\.(?:ack|release|fail)\(|self\._wait_for_task\("
-    r"|self\.create_tube\(|self\.tube\(|tube\.(?:put|put_many|tasks|cancel)\(|self\._(?:made|tube_of|fitted|store_schedule)\("
+    r"|self\.create_tube\(|self\.tube\(|tube\.(?:put|put_many|tasks|cancel|snatch)\(|self\._(?:made|tube_of|fitted|store_schedule)\("
     r"|self\._queue\._tube_of\("
     r"|self\.(?:_tube\.)?_(?:put|take|ack|release|bury|fail|touch|holds)\(|(?:self|view)\._(?:was|recall)\(|engine\.close\("
     r")"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -17,9 +17,18 @@ from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
-from penstock.model.errors import EngineUnavailable, PenstockError, TubeExists, TubeNotFound
+from penstock.model.errors import (
+    DuplicateKey,
+    EngineUnavailable,
+    NotTaken,
+    PenstockError,
+    TaskNotFound,
+    TubeExists,
+    TubeNotFound,
+)
 from penstock.model.retry import RetryArgument
 from penstock.model.session import Session, check_ttl, new_session, parse_uuid
+from penstock.model.state import State
 from penstock.model.stats import Statistics
 from penstock.model.task import TaskId
 from penstock.model.tube import Features, Kind, TubeConfig
@@ -264,7 +273,8 @@ class AsyncQueue:
 
         def also(function: Callable[P, R]) -> AsyncHandler[P, R]:
             made = define(function)
-            self.handlers.schedules.append(asked)
+            known = self.handlers.schedules
+            known[:] = [*(one for one in known if one.name != asked.name), asked]
             return made
 
         return also
@@ -290,7 +300,8 @@ class AsyncQueue:
 
         Whichever worker comes first puts the task, once a fire over all processes.
 
-        cron: "minute hour day month weekday", in the time zone tz
+        cron: "minute hour day month weekday", in the time zone tz; a time that a clock change skips comes when it is
+            over, one that it repeats comes once, unless the hour is *
         every: seconds from one fire to the next, instead of cron
         missed: what becomes of fires while no worker ran: coalesce puts one task, skip none, all every one
         options: of the tasks, as for put; key= with on_conflict="ignore" puts none while the last one lives
@@ -301,12 +312,18 @@ class AsyncQueue:
     async def _store_schedule(self, asked: Schedule) -> Schedule:
         tube = await self.create_tube(SCHEDULES, if_not_exists=True)
         made = schedules.first(asked, self._engine.clock.now())
-        task = await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="ignore")
-        found = Schedule.from_data(task.data)
-        if task.outcome == "existing" and not found.same_as(made):
-            await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="replace")
-            found = made
-        return found
+        while True:
+            task = await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="ignore")
+            found = Schedule.from_data(task.data)
+            ends = task.cancel_asked or task.state == State.BURIED
+            if task.outcome != "existing" or (found.same_as(made) and not ends):
+                return found
+            try:
+                await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="replace")
+                return made
+            except DuplicateKey:  # it is being fired: what comes of that does not count any more
+                with suppress(NotTaken, TaskNotFound):
+                    await tube.snatch(task.id)
 
     async def schedules(self) -> list[Schedule]:
         """All schedules, in the order they were made."""
@@ -328,6 +345,9 @@ class AsyncQueue:
         except TubeNotFound:
             return False
         task = await tube.cancel(key=name)
+        if task is not None and task.state == State.TAKEN:  # it is being fired, and not any more
+            with suppress(NotTaken, TaskNotFound):
+                await tube.snatch(task.id)
         return task is not None
 
     async def _tube_of(self, definition: handlers.Definition[Any, Any], alter: bool = False) -> AsyncTube:
