@@ -9,19 +9,32 @@ from penstock.model import ops
 from penstock.model.state import State
 
 PAGE = 1000
+Counts = dict[str, dict[str, int]]
 
 
 def is_empty(queue: Queue, tubes: Sequence[str], horizon: int | None) -> bool:
-    """Nothing is ready or taken, by whomever, and nothing delayed that is due within the horizon (None: ever)."""
+    """Nothing is ready or taken, by whomever, and nothing delayed that is due within the horizon (None: ever).
+
+    Tubes are not always looked into at one moment, and a task of one may put a task into another meanwhile. So there
+    are two looks, and nothing may have happened between them.
+    """
+    first = _events_if_empty(queue, tubes, horizon)
+    return first is not None and first == _events_if_empty(queue, tubes, horizon)
+
+
+def _events_if_empty(queue: Queue, tubes: Sequence[str], horizon: int | None) -> Counts | None:
+    """How often everything has happened in tubes that have nothing to do."""
     statistics = queue.statistics()
-    counts = [statistics[name].tasks for name in tubes if name in statistics]
-    if any(tasks["ready"] or tasks["taken"] for tasks in counts):
-        return False
-    delayed = [name for name in tubes if name in statistics and statistics[name].tasks["delayed"]]
-    if horizon is None:
-        return not delayed
-    end = queue._engine.clock.now() + horizon
-    return not any(_due(queue, name, end) for name in delayed)
+    found = {name: statistics[name] for name in tubes if name in statistics}
+    if any(tube.tasks["ready"] or tube.tasks["taken"] for tube in found.values()):
+        return None
+    delayed = [name for name, tube in found.items() if tube.tasks["delayed"]]
+    if horizon is None and delayed:
+        return None
+    end = queue._engine.clock.now() + (horizon or 0)
+    if any(_due(queue, name, end) for name in delayed):
+        return None
+    return {name: dict(tube.calls) for name, tube in found.items()}
 
 
 def _due(queue: Queue, tube: str, end: int) -> bool:
