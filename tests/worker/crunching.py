@@ -58,6 +58,7 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
     "return": lambda value: value,
     "pid": lambda value: os.getpid(),
     "count": lambda value: calls.append(value) or len(calls),  # type: ignore[func-returns-value]
+    "wait": lambda seconds: threading.Event().wait(seconds),
     "object": lambda value: object(),
     "coroutine": lambda value: nap(),
     "raise": lambda value: throw(ValueError("odd ä\0\ud800")),

@@ -104,12 +104,26 @@ def test_a_handler_over_its_limit_is_killed(tmp_path: Path) -> None:  # case 288
     spin = q.handler("spin", process=True, attempt_limit=1, max_attempts=1)(crunching.spin)
     task = spin.put(str(file), delay=3600)
     with Working(q, processes=1) as working:
-        until_state(q.tube("first"), first.put([1]).id, "done")  # the process has started
+        started = first.put([1])
+        until_state(q.tube("first"), started.id, "done")  # and so is the process
         q.tube("spin").switch(task.id, "ready")
         found = until_state(q.tube("spin"), task.id, "buried")
     assert (found.reason, working.tally.lost) == ("lost", 1)
     with pytest.raises(ProcessLookupError):
         os.kill(int(file.read_text()), 0)
+
+
+def test_tasks_are_not_taken_before_there_is_a_process_for_them() -> None:
+    q = penstock.connect("memory:")
+    act = q.handler("act", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
+    also = q.handler("also", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
+    with Working(q, processes=1, concurrency=10) as working:
+        act.put(Order("return"), ttr=60)  # which starts the process
+        until(lambda: working.tally.ok)
+        act.put_many([Order("wait", 0.4)] * 3)
+        also.put_many([Order("wait", 0.4)] * 3)
+        until(lambda: working.tally.ok + working.tally.trouble + working.tally.lost == 7)
+    assert (working.tally.ok, working.tally.lost) == (7, 0)
 
 
 def test_a_worker_that_is_told_to_stop_now_kills_what_runs(tmp_path: Path) -> None:
@@ -257,4 +271,4 @@ def test_a_function_that_was_typed_in_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_deed_is_expected_or_used_elsewhere() -> None:
-    assert set(DEEDS) - set(EXPECTED) == {"pid", "count", "fork"}
+    assert set(DEEDS) - set(EXPECTED) == {"pid", "count", "fork", "wait"}

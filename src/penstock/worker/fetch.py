@@ -66,6 +66,7 @@ class Fetcher:
         self._apart = set[str]()
         """Tubes whose tasks run beside the slots."""
         self.slots = 1
+        self.processes = 1
         self.prefetch = 0
         self._held = 0
         self._held_apart = 0
@@ -116,6 +117,9 @@ class Fetcher:
                 self._held_apart += number
             else:
                 self._held += number
+            line = self.lines.get(tube)
+            if line is not None:  # it may be another one than that which took the task
+                line.held = max(0, line.held + number)
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Look whether tasks are still ours."""
@@ -131,7 +135,7 @@ class Fetcher:
             if old is None or old.leaving:
                 self.lines = {**self.lines, line.tube.name: line}
             else:
-                old.tube, old.weight = line.tube, line.weight
+                old.tube, old.weight, old.in_process = line.tube, line.weight, line.in_process
         self.poke()
 
     def stop_taking(self, then: Callable[[], None]) -> None:
@@ -296,7 +300,11 @@ class Fetcher:
     def _room(self, line: Line) -> int:
         if line.apart:
             return line.apart - self._held_apart
-        return self.slots + (0 if line.is_prompt else self.prefetch) - self._held
+        room = self.slots + (0 if line.is_prompt else self.prefetch) - self._held
+        return min(room, self._free_processes()) if line.in_process else room
+
+    def _free_processes(self) -> int:
+        return self.processes - sum(line.held for line in self.lines.values() if line.in_process)
 
     def _hot(self, now: float) -> list[Line]:
         """Tubes that are not known to be empty, and that there is room for."""
@@ -314,13 +322,16 @@ class Fetcher:
             else:
                 hot.append(line)
         room = max((self._room(line) for line in hot), default=0)
-        free = self.slots - self._held
+        free, processes = self.slots - self._held, self._free_processes()
         cold = self._cold(now) if room > 0 else None
         if cold is not None:
             requests += self._take(cold, 1, now)
             room, free = room - 1, free - 1
         for line, share in shares(hot, room) if room > 0 else ():
             asked = min(share, self._room(line), free if line.is_prompt else share)
+            if line.in_process:
+                asked = min(asked, processes)
+                processes -= max(0, asked)
             if asked > 0:
                 free -= asked if line.is_prompt else 0
                 requests += self._take(line, asked, now)

@@ -14,11 +14,15 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 class Line:
     """A tube that a worker takes from."""
 
-    def __init__(self, tube: Tube, weight: float, apart: int = 0) -> None:
+    def __init__(self, tube: Tube, weight: float, apart: int = 0, in_process: bool = False) -> None:
         self.tube = tube
         self.weight = weight
         self.apart = apart
         """How many of its tasks run beside the slots; 0: they need slots, as all but the worker's own do."""
+        self.in_process = in_process
+        """Its tasks need a process of the worker's too, and those are few."""
+        self.held = 0
+        """Tasks of it that are taken."""
         self.waiter: Taker | None = None
         self.hot = True
         """It gave as many tasks as were asked for, so there may be more."""
@@ -40,7 +44,7 @@ class Line:
         """Tasks of it are not taken before there is a slot: they would count as running, or use up a rate."""
         config = self.tube._config
         limits = (config.concurrency, config.lane_rate, config.lane_concurrency)
-        return self.has_lanes or any(limit is not None for limit in limits)
+        return self.has_lanes or self.in_process or any(limit is not None for limit in limits)
 
     def may_be_asked(self, now: float) -> bool:
         return self.waiter is None and self.not_before <= now and not self.leaving

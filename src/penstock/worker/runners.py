@@ -21,6 +21,11 @@ class Runners:
         self._threads = Threads()
         self._processes = Processes(processes)
 
+    @property
+    def processes(self) -> int:
+        """How many tasks can be in processes at once."""
+        return self._processes.most
+
     async def call(self, run: Run, value: Any) -> Any:
         """Call the handler of a run with its decoded data."""
         handler = run.handler

@@ -229,7 +229,7 @@ class Worker:
             lambda tasks, began, first: soon(loop, slots.arrived, tasks, began, first),
             lambda task: soon(loop, slots.lost, task),
         )
-        fetcher.slots = self.concurrency
+        fetcher.slots, fetcher.processes = self.concurrency, slots.runners.processes
         slots.buries_unknown = set(self._weights or ()) - {SCHEDULES}
         self._slots = slots
         if not until_empty or SCHEDULES in (self._weights or ()):
@@ -249,7 +249,12 @@ class Worker:
         """Make or alter the tubes of the handlers, and take from them from now on."""
         registry: Registry = self._app.handlers
         names = [name for name in (registry if self._weights is None else self._weights) if name != SCHEDULES]
-        lines = [Line(_tube(queue, registry, name), self._weight(name)) for name in names]
+        lines = [
+            Line(
+                _tube(queue, registry, name), self._weight(name), in_process=name in registry and registry[name].process
+            )
+            for name in names
+        ]
         for asked in registry.schedules:
             queue._store_schedule(asked)
         lines += [Line(queue.create_tube(name, if_not_exists=True), 1.0, APART) for name in slots.extra]
