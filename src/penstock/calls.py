@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from penstock import payload
 from penstock.model import duration, ops
@@ -54,6 +54,25 @@ class Entry:
     max_attempts: int | None = None
     keep: bool | Seconds | None = None
     repeat: Seconds | None = None
+
+
+class PutOptions(TypedDict, total=False):
+    """What Tube.put and Tube.put_many take beside the data, for those who pass it on."""
+
+    pri: int | None
+    ttl: Seconds | Literal["derived"] | None
+    ttr: Seconds | None
+    delay: DelayArgument | None
+    lane: str | None
+    key: str | None
+    on_conflict: OnConflict
+    put_id: str | None
+    id: TaskId | None
+    max_attempts: int | None
+    keep: bool | Seconds | None
+    repeat: Seconds | None
+    timeout: Seconds | None
+    transaction: object
 
 
 def drafts(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from penstock.aio.task import AsyncTask
-from penstock.aio.tube import AsyncTube
-from penstock.calls import Entry, listed
+from penstock.aio.tube import AsyncTube, Errors
+from penstock.calls import Entry, PutOptions, listed
 from penstock.handlers import Definition, P, R
-from penstock.model.errors import UsageError
+from penstock.model.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
     from penstock.aio.queue import AsyncQueue
@@ -22,15 +22,29 @@ class AsyncHandler(Definition[P, R]):
     _queue: AsyncQueue
     _tube: AsyncTube | None = None
 
-    async def put(self, data: Any, **options: Any) -> AsyncTask:
+    async def put(self, data: Any, **options: Unpack[PutOptions]) -> AsyncTask:
         """Store a task for this handler; options are those of AsyncTube.put. The tube is made if it does not exist."""
         tube = await self._made()
         return await tube.put(self.shape.encode(data), **options)
 
-    async def put_many(self, items: Iterable[Any], **options: Any) -> Any:
+    @overload
+    async def put_many(
+        self, items: Iterable[Any], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
+    ) -> list[AsyncTask]: ...
+
+    @overload
+    async def put_many(
+        self, items: Iterable[Any], *, errors: Literal["return"], **options: Unpack[PutOptions]
+    ) -> list[AsyncTask | PenstockError]: ...
+
+    async def put_many(
+        self, items: Iterable[Any], *, errors: Errors = "raise", **options: Unpack[PutOptions]
+    ) -> list[AsyncTask] | list[AsyncTask | PenstockError]:
         """Store many tasks in one transaction; items and options are those of AsyncTube.put_many."""
         tube = await self._made()
-        return await tube.put_many([self._entry(item) for item in listed(items)], **options)
+        entries = [self._entry(item) for item in listed(items)]
+        answers: list[Any] = await tube.put_many(entries, errors=errors, **options)
+        return answers
 
     def _entry(self, item: Any) -> Any:
         """An item with data that the handler takes, or with the error that says why it does not."""

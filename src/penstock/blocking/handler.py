@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from penstock.blocking.task import Task
-from penstock.blocking.tube import Tube
-from penstock.calls import Entry, listed
+from penstock.blocking.tube import Errors, Tube
+from penstock.calls import Entry, PutOptions, listed
 from penstock.handlers import Definition, P, R
-from penstock.model.errors import UsageError
+from penstock.model.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
     from penstock.blocking.queue import Queue
@@ -33,7 +33,7 @@ class Handler(Definition[P, R]):
     _queue: Queue
     _tube: Tube | None = None
 
-    def put(self, data: Any, **options: Any) -> Task:
+    def put(self, data: Any, **options: Unpack[PutOptions]) -> Task:
         """Store a task for this handler; options are those of Tube.put. The tube is made if it does not exist.
 
         >>> import penstock
@@ -45,7 +45,19 @@ class Handler(Definition[P, R]):
         tube = self._made()
         return tube.put(self.shape.encode(data), **options)
 
-    def put_many(self, items: Iterable[Any], **options: Any) -> Any:
+    @overload
+    def put_many(
+        self, items: Iterable[Any], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
+    ) -> list[Task]: ...
+
+    @overload
+    def put_many(
+        self, items: Iterable[Any], *, errors: Literal["return"], **options: Unpack[PutOptions]
+    ) -> list[Task | PenstockError]: ...
+
+    def put_many(
+        self, items: Iterable[Any], *, errors: Errors = "raise", **options: Unpack[PutOptions]
+    ) -> list[Task] | list[Task | PenstockError]:
         """Store many tasks in one transaction; items and options are those of Tube.put_many.
 
         >>> import penstock
@@ -55,7 +67,9 @@ class Handler(Definition[P, R]):
         3
         """
         tube = self._made()
-        return tube.put_many([self._entry(item) for item in listed(items)], **options)
+        entries = [self._entry(item) for item in listed(items)]
+        answers: list[Any] = tube.put_many(entries, errors=errors, **options)
+        return answers
 
     def _entry(self, item: Any) -> Any:
         """An item with data that the handler takes, or with the error that says why it does not."""
