@@ -84,7 +84,10 @@ class Shell:
             redirect_stderr(err),
             _inside_of(self.folder),
         ):
-            status = status_of(list(words))
+            try:
+                status = status_of(list(words))
+            except SystemExit as end:  # of a shell that completes
+                status = int(end.code or 0)
         return Ran(status, out.text, err.text)
 
     def terminal(self, *words: str, typed: str = "", columns: int = 100) -> Ran:

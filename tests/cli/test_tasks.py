@@ -29,13 +29,13 @@ def mail(shell: Shell) -> Shell:
 
 def test_a_lease_outlives_the_command_that_took_it_and_another_command_finishes_it(any_shell: Shell):
     shell = any_shell
-    assert shell.run("create", "mail").status == 0
-    assert shell.run("put", "mail", '{"to": "ann"}').out == "1\n"
+    assert shell.inside("create", "mail").status == 0
+    assert shell.inside("put", "mail", '{"to": "ann"}').out == "1\n"
     taken = shell.run("take", "mail", "--json")
     assert taken.status == 0
     assert taken.document["data"] == {"to": "ann"} and taken.document["state"] == "taken"
     assert states(shell) == {1: "taken"}
-    assert shell.run("take", "mail").status == 1
+    assert shell.inside("take", "mail").status == 1
     acked = shell.run("ack", "mail", "1", "--session", taken.document["session"])
     assert (acked.status, acked.out) == (0, "1  done\n")
     assert states(shell) == {}
@@ -152,7 +152,7 @@ def test_take_ack_prints_the_data_and_leaves_nothing(mail: Shell):
 
 def test_take_ack_of_bytes_prints_them_as_they_are(shell: Shell):
     shell.inside("create", "raw", "--payload", "bytes")
-    assert shell.run("put", "raw", "-", input=b"\x00\xff\n").status == 0
+    assert shell.inside("put", "raw", "-", input=b"\x00\xff\n").status == 0
     process = shell.start("take", "raw", "--ack")
     out, _ = process.communicate(timeout=PATIENCE)
     assert out == b"\x00\xff\n"

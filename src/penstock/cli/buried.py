@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     command(
         app,
         panel="Tasks",
-        examples=["penstock kick mail 10", "penstock kick mail 5 --error-contains timeout --dry-run"],
+        examples=["penstock kick mail 5 --error-contains timeout --dry-run", "penstock kick mail 10"],
     )(kick)
     command(app, panel="Tasks", examples=["penstock dig mail 4 --delay 1h"])(dig)
     command(

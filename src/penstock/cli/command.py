@@ -24,9 +24,9 @@ Url = Annotated[
     typer.Option(
         "--url",
         "-u",
-        envvar="PENSTOCK_URL",
         metavar="URL",
-        help="Where the tubes are: a file name, sqlite:///path, or postgresql://user@host/database.",
+        help="Where the tubes are: a file name, sqlite:///path, or postgresql://user@host/database. "
+        "If left out, PENSTOCK_URL says.",
         rich_help_panel=COMMON,
     ),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -28,12 +27,15 @@ def schedules(context: typer.Context, incomplete: str) -> list[str]:
 
 def _completed(context: typer.Context, incomplete: str, names: Callable[[Any], list[str]]) -> list[str]:
     """Whatever is wrong, a shell that completes must not be told of it."""
+    before = logging.root.manager.disable
     logging.disable()
     try:
         with settings.given(_url(context), False), place.opened() as queue:
             return [name for name in names(queue) if name.startswith(incomplete)]
     except Exception:
         return []
+    finally:
+        logging.disable(before)
 
 
 def _url(context: typer.Context | None) -> str | None:
@@ -41,4 +43,4 @@ def _url(context: typer.Context | None) -> str | None:
         if found := context.params.get("url"):
             return str(found)
         context = context.parent  # type: ignore[assignment]
-    return os.environ.get("PENSTOCK_URL")
+    return None

@@ -20,6 +20,8 @@ TASK = (
 """What a task's document has, in this order."""
 COLUMNS = ("id", "state", "reason", "pri", "lane", "key", "attempt", "created_at", "error", "data")
 NUMBERS = ("pri", "attempt", "max_attempts", "ttl", "ttr")
+SPARE = ("created_at", "reason", "pri", "attempt", "key", "lane", "error")
+"""Columns that a narrow terminal does without, the first one first."""
 LONG = ("data", "error", "errors", "result")
 
 

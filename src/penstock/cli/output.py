@@ -14,6 +14,8 @@ from penstock.cli.settings import settings
 
 NOTHING = "-"
 """What stands where there is no value, so that columns can be counted."""
+LEAST = 12
+"""How narrow a column that may be shortened can become."""
 STYLES = {"ready": "green", "taken": "cyan", "delayed": "yellow", "buried": "red", "done": "dim"}
 
 
@@ -80,17 +82,55 @@ def shown(value: Any) -> str:
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[Any]], right: Iterable[str] = (), cut: Iterable[str] = ()
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    right: Iterable[str] = (),
+    cut: Iterable[str] = (),
+    spare: Sequence[str] = (),
 ) -> None:
     """Print rows: a table on a terminal, else aligned text in full.
 
-    `right` names the columns of numbers, `cut` those that a terminal may shorten to fit.
+    right: the columns of numbers
+    cut: columns that a terminal may shorten to fit
+    spare: columns that a terminal may leave out, the first one first, if that is not enough
     """
     cells = [[shown(value) for value in row] for row in rows]
-    if sys.stdout.isatty():
-        _rich_table(columns, cells, set(right), set(cut))
-    else:
+    if not sys.stdout.isatty():
         Plain(columns, right).print(cells)
+        return
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False)
+    kept = _that_fit(columns, cells, set(cut), spare, console.width)
+    names = [columns[index] for index in kept]
+    parts = [[row[index] for index in kept] for row in cells]
+    if _width(names, parts, set(cut)) > console.width:
+        # Lines that the terminal breaks are better than ids that are cut.
+        Plain(names, right).print(parts)
+    else:
+        console.print(_rich_table(names, parts, set(right), set(cut)))
+
+
+def _that_fit(
+    columns: Sequence[str], rows: list[list[str]], cut: set[str], spare: Sequence[str], width: int
+) -> list[int]:
+    kept = list(range(len(columns)))
+    for name in spare:
+        if _width([columns[i] for i in kept], [[row[i] for i in kept] for row in rows], cut) <= width:
+            break
+        kept = [index for index in kept if columns[index] != name]
+    return kept
+
+
+def _width(columns: Sequence[str], rows: list[list[str]], cut: set[str]) -> int:
+    """How wide a table is at least."""
+    from rich.cells import cell_len
+
+    widths = [
+        LEAST if name in cut else max(cell_len(text) for text in (name, *(row[index] for row in rows)))
+        for index, name in enumerate(columns)
+    ]
+    return sum(widths) + len("   ") * (len(widths) - 1)
 
 
 class Plain:
@@ -116,25 +156,24 @@ class Plain:
         sys.stdout.flush()
 
 
-def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str], cut: set[str]) -> None:
+def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str], cut: set[str]) -> Any:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=bool(cut), show_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=bool(cut & set(columns)), show_edge=False)
     for name in columns:
         made.add_column(
             Text(name),
             justify="right" if name in right else "left",
             no_wrap=True,
-            overflow="ellipsis" if name in cut else "fold",
+            overflow="ellipsis",
             ratio=1 if name in cut else None,
-            min_width=8 if name in cut else None,
+            min_width=LEAST if name in cut else None,
         )
     for row in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "dim" if cell == NOTHING else "")) for cell in row))
-    Console(file=sys.stdout, highlight=False).print(made)
+    return made
 
 
 def fields(pairs: Mapping[str, Any]) -> None:

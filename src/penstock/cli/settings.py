@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,7 +45,7 @@ def given(url: str | None, as_json: bool) -> Iterator[None]:
 
 def url() -> str:
     """Where the tubes are."""
-    found = settings().url
+    found = settings().url or os.environ.get("PENSTOCK_URL")
     if not found:
         raise UsageError(
             "which queue? Pass --url tasks.db (a file name, or postgresql://user@host/database), or set PENSTOCK_URL"

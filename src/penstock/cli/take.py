@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
         panel="Tasks",
         examples=[
             "penstock take mail --hold 5m",
-            "penstock take mail -n 10 --timeout 1 --ack --json",
+            "penstock take mail -n 2 --timeout 1s --ack --json",
             "penstock take mail -n 100 --exec 'grep -q example.org'",
         ],
     )(take)

@@ -121,6 +121,7 @@ def _table(tasks: list[Task], names: tuple[str, ...]) -> None:
         [[row[i] for i in kept] for row in rows],
         right=documents.NUMBERS,
         cut=documents.LONG,
+        spare=documents.SPARE,
     )
 
 
