@@ -33,6 +33,8 @@ def unknown(command: str) -> list[str]:
     found = PROGRAM
     words = command.split()[1:]
     while words and not words[0].startswith("-") and hasattr(found, "commands"):
+        if words[0].isupper():  # it stands for any
+            return []
         if words[0] not in found.commands:
             return [words[0]]
         found = found.commands[words.pop(0)]
