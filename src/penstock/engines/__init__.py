@@ -87,6 +87,10 @@ class Engine:
         self._waiters.discard(waiter)
         self.store.withdraw(waiter)
 
+    def forget(self, waiter: Waiter) -> None:
+        """A waiter that was enlisted has its answer."""
+        self._waiters.discard(waiter)
+
     def transaction(self) -> AbstractContextManager[Transactor]:
         self._check()
         return self.store.transaction()

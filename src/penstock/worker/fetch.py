@@ -409,6 +409,7 @@ class Fetcher:
             self._engine.enlist(waiter)
         except Exception as error:
             line.waiter = None
+            self._engine.forget(waiter)
             line.failed(error, time.monotonic())
             self.poke()
 
@@ -423,6 +424,7 @@ class Fetcher:
             if waiter is None or not waiter.done:
                 continue
             line.waiter = None
+            self._engine.forget(waiter)
             if isinstance(waiter.answer, BaseException):
                 line.failed(waiter.answer, time.monotonic())
             elif waiter.answer:

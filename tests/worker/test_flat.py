@@ -1,0 +1,114 @@
+"""A worker that has run for long holds no more than one that has just begun.
+
+PENSTOCK_FLAT_TASKS=1000000 runs this over a million tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.support.engines import ENGINES
+from tests.worker.bench import Working, until
+
+import penstock
+
+TASKS = int(os.environ.get("PENSTOCK_FLAT_TASKS", "20000"))
+BATCH = 1000
+OBJECTS = 500
+"""How many objects more there may be at the end than after the first part."""
+BYTES = 200_000
+"""How many bytes the last tasks may leave behind: caches of a fixed size, and noise."""
+
+
+@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+def q(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    url = request.param.url(tmp_path)
+    with penstock.connect(url, durability="relaxed") as queue:
+        yield queue
+    request.param.clean(url)
+
+
+class Holdings:
+    """What this process holds."""
+
+    def __init__(self, working: Working) -> None:
+        gc.collect()
+        self.objects = len(gc.get_objects())
+        self.files = len(os.listdir("/proc/self/fd"))
+        self.threads = threading.active_count()
+        worker = working.worker
+        assert worker._loop is not None and worker._slots is not None
+        self.tasks = len(asyncio.all_tasks(worker._loop))
+        self.runs = len(worker._slots.running)
+
+
+class Program:
+    """Handlers in the loop and in threads, with results, failures and lanes, and a worker that runs them."""
+
+    def __init__(self, q: Any) -> None:
+        self.q = q
+        self.done = 0
+        self.put = 0
+        self._lock = threading.Lock()
+        self.in_loop = q.handler("loop", result=True)(self.loop)
+        self.in_thread = q.handler("thread", lane_concurrency=5, max_attempts=1)(self.thread)
+
+    async def loop(self, n: int) -> int:
+        self.count()
+        return n
+
+    def thread(self, n: int) -> None:
+        self.count()
+        if n % 10 == 0:
+            raise ValueError(n)
+
+    def count(self) -> None:
+        with self._lock:
+            self.done += 1
+
+    def batch(self) -> None:
+        """Put tasks, and wait until they are done and gone."""
+        few = BATCH // 20
+        self.in_loop.put_many(range(BATCH - few))
+        self.in_thread.put_many([penstock.Entry(n, lane=f"lane {self.put + n}") for n in range(few)])
+        self.put += BATCH
+        until(lambda: self.done == self.put)
+        until(lambda: not self.q.tube("loop").statistics().tasks["total"])
+        until(lambda: not self.q.tube("thread").statistics().tasks["taken"])
+        self.q.tube("thread").truncate()
+
+
+def test_a_worker_holds_no_more_after_very_many_tasks(q: Any, request: pytest.FixtureRequest) -> None:
+    # What does not differ between engines is measured over the whole number on one of them.
+    total = TASKS if request.node.callspec.params["q"].name == "memory" else TASKS // 4
+    program = Program(q)
+    logging.getLogger("penstock.worker").setLevel(logging.ERROR)  # who captures logs holds what they are about
+    try:
+        with Working(q, concurrency=8) as working:
+            for _ in range(2):
+                program.batch()
+            first = Holdings(working)
+            for _ in range(total // BATCH - 3):
+                program.batch()
+            tracemalloc.start()
+            program.batch()
+            last = Holdings(working)
+            left = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+        logging.getLogger("penstock.worker").setLevel(logging.NOTSET)
+    assert last.objects <= first.objects + OBJECTS
+    assert left < BYTES
+    assert last.files <= first.files + 1
+    assert last.threads <= first.threads + 1
+    assert last.tasks <= first.tasks + 1
+    assert (first.runs, last.runs) == (0, 0)
