@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -172,6 +173,39 @@ def test_add_retries_lets_a_worker_try_again(q: Any) -> None:  # cases 304, 305
     assert q.tube("jobs").peek(task.id).reason == "no_attempts"
 
 
+def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(q: Any) -> None:  # cases 304, 305, 306, 308
+    runs: list[str] = []
+
+    def job(data: str, run: Run) -> None:
+        runs.append(data)
+        if data == "abort":
+            raise penstock.Abort
+        if data == "slow" and run.attempt == 1:
+            run.wait(30)
+        if data == "fail":
+            raise ValueError
+
+    options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "attempt_limit": 0.2}
+    handler = q.handler("jobs", **options)(job)
+    other = q.handler("other", **options)(job)
+    tasks = {data: handler.put(data) for data in ("fail", "abort", "slow", "ok")}
+    tasks["cancelled"] = handler.put("cancelled", key="c")
+    tasks["expired"] = handler.put("expired", ttl=0)
+    apart = other.put("fail")
+    q.tube("jobs").cancel(key="c")
+    work(q)
+    reasons = {data: str(q.tube("jobs").peek(task.id).reason) for data, task in tasks.items()}
+    assert list(reasons.values()) == ["no_attempts", "aborted", "lost", "success", "cancelled", "expired"]
+    for wrong in (0, -1):
+        with pytest.raises(penstock.UsageError):
+            q.tube("jobs").add_retries(wrong)
+    runs.clear()
+    assert q.tube("jobs").add_retries(2) == 3
+    work(q)
+    assert sorted(runs) == ["fail", "fail", "slow"]  # one whose ttl is 0 expires again
+    assert q.tube("other").peek(apart.id).attempt == 1
+
+
 def test_a_kicked_task_runs_again(q: Any) -> None:
     calls: list[Any] = []
     handler = q.handler("jobs", max_attempts=1)(failing(calls))
@@ -209,6 +243,21 @@ def test_a_repeating_task_that_fails_waits_its_retry_delay(q: Any) -> None:  # c
     assert timedelta(seconds=999) < found.ready_at - before < timedelta(seconds=1100)
 
 
+def test_a_repeating_task_neither_gets_lost_nor_expires(q: Any) -> None:  # cases 289, 299
+    runs: list[int] = []
+
+    @q.handler("jobs", max_attempts=2, attempt_limit=0.1, ttl=0.2)
+    def job(data: Any, run: Run) -> None:
+        runs.append(run.attempt)
+        if len(runs) == 1:
+            run.wait(30)
+
+    job.put(1, repeat=0.15)
+    with Working(q):
+        until(lambda: len(runs) >= 4)
+    assert runs[:4] == [1, 2, 1, 1]
+
+
 # -- time ------------------------------------------------------------------------------------------
 
 
@@ -240,6 +289,11 @@ def check_ttl(q: Any, options: dict[str, Any], ttl: float) -> None:
     assert task.expires_at - task.created_at == timedelta(seconds=ttl)
     later = handler.put(1, delay=100)
     assert later.expires_at - later.created_at == timedelta(seconds=100 + ttl)
+
+
+def test_a_ttl_counts_from_the_end_of_the_delay(q: Any) -> None:  # case 296
+    task = q.handler("jobs")(failing([])).put(1, delay=100, ttl=50)
+    assert task.expires_at - task.created_at == timedelta(seconds=150)
 
 
 def test_a_task_whose_ttl_has_passed_is_never_run(q: Any) -> None:  # cases 297, 300
@@ -367,6 +421,22 @@ def test_hooks_are_told_in_order_for_each_task(q: Any) -> None:  # case 292
     assert [step[1][3] for step in steps] == [True, False, False, False]
     for step in steps:
         assert [what[:3] for what in step] == [("inc", "w1", "jobs"), ("measure", "w1", "jobs"), ("dec", "w1", "jobs")]
+
+
+def test_a_task_put_in_a_transaction_runs_once_that_is_committed(bench: Bench) -> None:  # case 258
+    seen: list[Any] = []
+    with penstock.connect(bench.url, durability="relaxed") as q:
+        handler = q.handler("jobs")(seen.append)
+        handler.put(0)
+        with contextlib.suppress(KeyError), q.transaction() as tx:
+            handler.put(1, transaction=tx)
+            handler.put_many([2], transaction=tx)
+            raise KeyError
+        with q.transaction() as tx:
+            handler.put(3, transaction=tx)
+            handler.put_many([4], transaction=tx)
+        work(q, concurrency=1)
+        assert seen == [0, 3, 4]
 
 
 def test_the_events_of_a_task_are_those_of_the_verbs(bench: Bench) -> None:
