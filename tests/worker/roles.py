@@ -19,13 +19,13 @@ _wire: Wire
 
 
 class Program:
-    """A program with handlers for the tubes quick, loop, thread and stuck."""
+    """A program with handlers for the tubes quick, loop, thread, stuck and bad."""
 
     def __init__(self, wire: Wire, url: str, **options: Any) -> None:
         self.wire = wire
         self.q = penstock.connect(url, durability="relaxed", session_ttl=SESSION_TTL)
         self.go = threading.Event()
-        for name in ("quick", "loop", "thread", "stuck"):
+        for name in ("quick", "loop", "thread", "stuck", "bad"):
             self.q.handler(name, **{"retry": 0, **options})(getattr(self, name))
         threading.Thread(target=self.listen, daemon=True).start()
 
@@ -57,6 +57,11 @@ class Program:
 
     def stuck(self, n: Any, run: Run) -> None:
         self.wire.say("began", "stuck", n, run.attempt)
+        threading.Event().wait()
+
+    async def bad(self, n: Any, run: Run) -> None:
+        """It keeps the loop for itself."""
+        self.wire.say("began", "bad", n, run.attempt)
         threading.Event().wait()
 
     def run(self, **options: Any) -> None:

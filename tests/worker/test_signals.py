@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -90,6 +91,23 @@ def test_the_second_signal_stops_at_once(q: Any, url: str, children: Children) -
     assert child.rest()[-1] == ["ended", 0, 0, 2]
     assert child.exit() == 0
     assert sorted(states(q)) == [("loop", "ready", 0), ("stuck", "ready", 0)]
+
+
+def test_a_handler_that_keeps_the_loop_busy_is_interrupted(q: Any, url: str, children: Children) -> None:
+    q.create_tube("bad").put(1)
+    q.tube("thread").put(2)
+    child = started(children, url, grace=0)
+    assert {child.line()[1] for _ in range(2)} == {"bad", "thread"}
+
+    def again() -> bool:
+        if child._process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGTERM)
+        return not child._process.is_alive()
+
+    until(again)
+    child.rest()
+    assert sorted(states(q)) == [("bad", "ready", 0), ("thread", "ready", 0)]
 
 
 def test_a_flood_of_signals_does_no_harm(q: Any, url: str, children: Children) -> None:

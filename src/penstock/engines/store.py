@@ -85,7 +85,7 @@ class Store(ABC):
     @property
     def cancelled(self) -> set[int]:
         """Tokens of tasks held here that were asked to cancel, as of the last keepalive."""
-        return {token for tokens in self._cancelled.values() for token in tokens}
+        return {token for tokens in list(self._cancelled.values()) for token in tokens}
 
     # -- what an engine does -----------------------------------------------------------------------
 

@@ -55,7 +55,8 @@ class Slots:
         self.fetcher: Fetcher
         self._loop = asyncio.get_running_loop()
         self.running: dict[Run, asyncio.Task[None]] = {}
-        self._buffer: deque[tuple[Task, float]] = deque()
+        self._buffer: deque[tuple[Task, float, float]] = deque()
+        """Tasks that wait for slots, each with when it was asked for and since when it waits."""
         self._pace: float | None = None
         self._poke_planned = False
         self._stopped = False
@@ -70,11 +71,12 @@ class Slots:
     def arrived(self, tasks: list[Task], began: float, first: bool = False) -> None:
         """Tasks were taken; `began` is before the call that did it, on time.monotonic(). `first`: they cannot wait."""
         add = self._buffer.appendleft if first else self._buffer.append
+        now = time.monotonic()
         for task in reversed(tasks) if first else tasks:
             if task.tube in self.extra and not self._stopped:
                 self._start(task, began, self.extra[task.tube])
             else:
-                add((task, began))
+                add((task, began, now))
         if self._stopped:
             self._give_back_buffer()
         else:
@@ -82,9 +84,11 @@ class Slots:
 
     def _fill(self) -> None:
         while self._buffer and self._used < self._number:
-            task, began = self._buffer.popleft()
+            task, began, since = self._buffer.popleft()
             handler = self.registry.get(task.tube)
-            if handler is None:
+            if time.monotonic() - since >= LOOK:  # everything stood still, and its lease may be gone
+                self.fetcher.end(task, REFUND)
+            elif handler is None:
                 self._no_handler(task)
             else:
                 self._start(task, began, handler)
@@ -249,7 +253,7 @@ class Slots:
 
     def _give_back_buffer(self) -> None:
         while self._buffer:
-            task, _ = self._buffer.popleft()
+            task, _, _ = self._buffer.popleft()
             self.tally.given_back += self._stopped
             self.fetcher.end(task, REFUND)
         self.fetcher.poke()
@@ -286,35 +290,41 @@ class Slots:
         while True:
             await self._until_look()
             now = time.monotonic()
-            cancelled = queue._engine.cancelled if self.running else set()
-            for run in list(self.running):
-                if run.task._ended is not None:
-                    continue
-                if run.deadline is not None and now >= run.deadline:
-                    self._stop(run, "late")
-                elif run.task._held in cancelled:
-                    self._stop(run, "cancelled")
-            self._look_at_buffer(now)
-            if now - checked >= every:
-                checked = now
-                self.fetcher.check([run.task for run in self.running if now - run.started >= every])
+            try:
+                self._look(queue, now)
+                if now - checked >= every:
+                    checked = now
+                    self.fetcher.check([run.task for run in self.running if now - run.started >= every])
+            except Exception:
+                log.exception("the worker could not look at what runs; it looks again")
+
+    def _look(self, queue: Queue, now: float) -> None:
+        cancelled = queue._engine.cancelled if self.running else set()
+        for run in list(self.running):
+            if run.task._ended is not None:
+                continue
+            if run.deadline is not None and now >= run.deadline:
+                self._stop(run, "late")
+            elif run.task._held in cancelled:
+                self._stop(run, "cancelled")
+        self._look_at_buffer(now)
 
     def _look_at_buffer(self, now: float) -> None:
         """Give back what was fetched for handlers that were quick until now: others may be free for it."""
-        if self._buffer and now - min(began for _, began in self._buffer) >= LOOK:
+        if self._buffer and now - min(since for _, _, since in self._buffer) >= LOOK:
             self._pace = max(self._pace or 0.0, LOOK)
             self._set_prefetch()
             self._give_back_buffer()
 
     async def _until_look(self) -> None:
         """Wait until a deadline comes, or a second is over."""
+        end = time.monotonic() + LOOK
         while True:
             self._sooner.clear()
-            now = time.monotonic()
-            deadlines = [run.deadline for run in self.running if run.deadline is not None and run.why is None]
-            self._look_at = min([now + LOOK, *deadlines])
+            open_ = [run for run in self.running if run.why is None and run.task._ended is None]
+            self._look_at = min([end, *(run.deadline for run in open_ if run.deadline is not None)])
             try:
-                await asyncio.wait_for(self._sooner.wait(), max(0.001, self._look_at - now))
+                await asyncio.wait_for(self._sooner.wait(), max(0.001, self._look_at - time.monotonic()))
             except TimeoutError:
                 return
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from penstock.blocking import Queue, Tube
@@ -25,6 +22,7 @@ from penstock.worker.fetch import Fetcher
 from penstock.worker.lines import Line
 from penstock.worker.processes import refuse_inside
 from penstock.worker.schedule import APART, Scheduler
+from penstock.worker.signals import Signals, StuckLoop
 from penstock.worker.slots import LAST_WORDS, Slots
 from penstock.worker.tally import Hooks, Tally
 
@@ -108,7 +106,12 @@ class Worker:
         >>> penstock.Worker(penstock.connect("memory:"), tubes=[]).run(until_empty=True).ok
         0
         """
-        return asyncio.run(self.arun(until_empty=until_empty, horizon=horizon, signals=signals))
+        try:
+            return asyncio.run(self.arun(until_empty=until_empty, horizon=horizon, signals=signals))
+        except StuckLoop as stuck:
+            log.error("a handler kept the loop busy and was interrupted: %s", stuck)
+            self.cut_short = str(stuck).partition(":")[0]
+            return self.tally
 
     async def arun(self, *, until_empty: bool = False, horizon: Seconds | None = None, signals: bool = False) -> Tally:
         """The same inside a running event loop. Cancelling it is stop(), and the second time stop(now=True).
@@ -162,29 +165,6 @@ class Worker:
             if self._slots is not None:
                 self._slots.hurry()
 
-    @contextlib.contextmanager
-    def _listening(self, signals: bool) -> Iterator[None]:
-        """Signals are told to the main thread alone; what others did with them counts again afterwards."""
-        assert self._loop is not None
-        actions: dict[int, Callable[[], None]] = {}
-        if signals and threading.current_thread() is threading.main_thread():
-            actions = {
-                signal.SIGTERM: partial(self._signalled, "SIGTERM"),
-                signal.SIGINT: partial(self._signalled, "SIGINT"),
-            }
-            if hasattr(signal, "SIGHUP"):
-                actions[signal.SIGHUP] = self._hang_up
-        before = {number: signal.getsignal(number) for number in actions}
-        for number, action in actions.items():
-            self._loop.add_signal_handler(number, action)
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                self._loop.remove_signal_handler(number)
-                if old is not None:
-                    signal.signal(number, old)
-
     def _signalled(self, name: str) -> None:
         running = len(self._slots.running) if self._slots else 0
         if self._told_to_stop:
@@ -195,7 +175,8 @@ class Worker:
         self.stop()
 
     async def _live(self, until_empty: bool, horizon: int | None, signals: bool) -> None:
-        with self._listening(signals):
+        heard = Signals(self._signalled, self._hang_up) if signals else None
+        with contextlib.nullcontext() if heard is None else heard.heard_by(asyncio.get_running_loop()):
             queue = self._queue = await self._unhurried(errand(_twin, self._app))
             if queue is None:
                 return
