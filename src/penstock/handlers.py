@@ -14,6 +14,7 @@ from penstock.model import duration
 from penstock.model.errors import UsageError, shown
 from penstock.model.retry import Exponential
 from penstock.model.tube import FIXED, OPTIONS, Kind, TubeConfig, check_name, lacks, parse_options
+from penstock.schedules import SCHEDULES
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,6 +90,8 @@ def check_tube(name: Any) -> str:
     """What a decorator was given first."""
     if callable(name):
         raise UsageError(f'write @q.handler("name") with the name of a tube, not @q.handler alone over {shown(name)}')
+    if name == SCHEDULES:
+        raise UsageError(f"tube {name!r} is where workers keep schedules: choose another name")
     return check_name(name)
 
 

@@ -64,7 +64,8 @@ def _wanted(function: Any, parameters: list[inspect.Parameter]) -> Any:
 def _run_of(function: Any, parameters: list[inspect.Parameter]) -> str | None:
     """The name of the parameter for the run; no other may be needed."""
     rest = [p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    named = [p.name for p in rest if p.kind is not p.POSITIONAL_ONLY]
+    given = getattr(function, "keywords", {})  # by a partial
+    named = [p.name for p in rest if p.kind is not p.POSITIONAL_ONLY and p.name not in given]
     run = next((name for name in named if name == "run" or _is_run(_hint_if_any(function, name))), None)
     for parameter in rest:
         if parameter.default is parameter.empty and parameter.name != run:

@@ -218,6 +218,13 @@ def plain_async(seen: list[Any]) -> Callable[[int], Any]:
     return job
 
 
+def forgetful(seen: list[Any]) -> Callable[[int], Any]:
+    async def job(data: int) -> Any:
+        return aadd(seen, data)
+
+    return job
+
+
 FUNCTIONS: dict[str, Callable[[list[Any]], Callable[..., Any]]] = {
     "a method": lambda seen: Office(seen).method,
     "an async method": lambda seen: Office(seen).async_method,
@@ -236,6 +243,7 @@ FUNCTIONS: dict[str, Callable[[list[Any]], Callable[..., Any]]] = {
     "async and decorated by an async function": lambda seen: awaited(plain(seen)),
     "async, and its decorator runs it": lambda seen: finished(plain_async(seen)),
     "cached": lambda seen: functools.cache(plain(seen)),
+    "async, and gives a coroutine": lambda seen: forgetful(seen),
     "a staticmethod object": lambda seen: staticmethod(plain(seen)),
 }
 
@@ -405,6 +413,12 @@ def test_a_decorator_without_a_tube_is_refused() -> None:
         q.handler("bad name")
 
 
+def test_the_tube_of_schedules_is_for_workers() -> None:
+    q = penstock.connect("memory:")
+    with pytest.raises(UsageError, match=r"penstock\.schedules"):
+        q.handler("penstock.schedules")
+
+
 def test_a_tube_has_one_handler() -> None:
     q = penstock.connect("memory:")
 
@@ -485,6 +499,18 @@ def test_a_parameter_of_type_run_gets_the_run_whatever_its_name(q: Any) -> None:
     two.put(1)
     assert work(q).ok == 2
     assert sorted(seen) == ["a", "b"]
+
+
+def test_a_run_that_a_partial_has_given_stays() -> None:
+    q = penstock.connect("memory:")
+    seen: list[Any] = []
+
+    def job(data: Any, run: str) -> None:
+        seen.append(run)
+
+    q.handler("jobs")(functools.partial(job, run="mine")).put(1)
+    assert work(q).ok == 1
+    assert seen == ["mine"]
 
 
 def test_the_current_run_is_known_everywhere_below_the_handler(q: Any) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
@@ -236,6 +238,37 @@ def test_a_deep_trace_is_cut_at_its_beginning(q: Any) -> None:
     assert len(task.error) < 10_000
     assert task.error.startswith("ValueError: bottom\n")
     assert 'raise ValueError("bottom")' in task.error.splitlines()[-1]
+
+
+class Heavy(Exception):
+    """One that can be watched."""
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_what_was_raised_is_forgotten_at_once(colour: str) -> None:
+    q = penstock.connect("memory:")
+    alive: list[weakref.ref[Heavy]] = []
+
+    def job(data: Any) -> None:
+        error = Heavy()
+        alive.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    async def ajob(data: Any) -> None:
+        job(data)
+
+    handler = q.handler("jobs", max_attempts=1)(job if colour == "sync" else ajob)
+    gc.collect()
+    gc.disable()
+    try:
+        handler.put_many(range(5))
+        assert work(q).trouble == 5
+        assert [error for error in alive if error() is not None] == []
+    finally:
+        gc.enable()
 
 
 def test_the_text_names_causes_and_notes(q: Any) -> None:

@@ -31,7 +31,7 @@ class Runners:
         handler = run.handler
         more = {} if handler.run_name is None else {handler.run_name: run}
         if handler.is_async:
-            return await handler.function(value, **more)
+            return await _whole(await handler.function(value, **more))
         if handler.process:
             return await self._processes.call(run)
         run.thread = True
@@ -40,12 +40,12 @@ class Runners:
         # A thread cannot be stopped: whoever wants the slot back has to wait for it.
         answer, error = await asyncio.shield(calling)
         run.thread = False
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # an error that a frame of its own trace holds would wait for the garbage collector
-        return await answer if inspect.isawaitable(answer) else answer
+        if error is None:
+            return await _whole(answer)
+        try:
+            raise error
+        finally:
+            del error, calling  # an error that a frame of its own trace holds would wait for the garbage collector
 
     def renew(self) -> None:
         """Code has changed: processes start anew, each once it has done what it is doing."""
@@ -56,12 +56,20 @@ class Runners:
         self._threads.close()
 
 
+async def _whole(answer: Any) -> Any:
+    """What a function gave, or what comes of that: decorators and lambdas hide that it has to be awaited."""
+    if answer is None:
+        return None
+    while inspect.isawaitable(answer):
+        answer = await answer
+    if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
+        raise UsageError(f"the handler gave {answer!r}, which does nothing: it has to go through it itself")
+    return answer
+
+
 def _outcome(function: Callable[..., Any], value: Any, more: dict[str, Any]) -> tuple[Any, BaseException | None]:
     """What a function answered or raised, whatever that is: a future does not take every exception."""
     try:
-        answer = function(value, **more)
-        if inspect.isgenerator(answer) or inspect.isasyncgen(answer):
-            raise UsageError(f"the handler gave {answer!r}, which does nothing: it has to go through it itself")
-        return answer, None
+        return function(value, **more), None
     except BaseException as error:
         return None, error

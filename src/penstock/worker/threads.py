@@ -54,3 +54,6 @@ class Threads:
             soon(self._loop, fail, future, error)
         else:
             soon(self._loop, answer, future, value)
+            del value
+        finally:
+            del future  # a trace in the answer leads back to this frame: it would wait for the garbage collector
