@@ -28,6 +28,9 @@ class WriteBell(Bell):
         self._listening = listening
         self._rung = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._heard = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._heard < 0:
+            os.close(self._rung)
+            raise OSError(ctypes.get_errno(), "the system has no more watches for this user")
         self._heard_at = 0.0
         self._told = select.poll()
         self._told.register(self._rung, select.POLLIN)
@@ -43,13 +46,9 @@ class WriteBell(Bell):
             return None
         try:
             library = ctypes.CDLL(None, use_errno=True)
-            bell = cls(library, listening)
+            return cls(library, listening)
         except (OSError, AttributeError):
             return None
-        if bell._heard < 0:
-            bell.close()
-            return None
-        return bell
 
     def watch(self, path: Path) -> bool:
         """Ring when this file is written to; answers whether it will."""
