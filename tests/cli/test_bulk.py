@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,19 @@ def test_a_file_is_stored_while_it_is_read(crawl: Shell):
         until(lambda: stored() == PART, "the first part is not stored")
         out, _ = process.communicate(b"2\n", timeout=PATIENCE)
         assert (out, stored()) == (b"2002\n", 2002)
+
+
+def test_ctrl_c_stops_a_put_which_says_how_to_go_on(crawl: Shell):
+    process = crawl.start("put", "crawl", "--file", "-", "--format", "jsonl")
+    assert process.stdin is not None
+    process.stdin.write(b"1\n" * (PART + 1))
+    process.stdin.flush()
+    with penstock.connect(crawl.folder / "tasks.db") as queue:
+        until(lambda: queue.tube("crawl").statistics().tasks["total"], "the first part is not stored")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, out) == (130, f"{PART}\n".encode())
+    assert f"go on with --skip {PART}".encode() in err
 
 
 def test_a_full_tube_stops_the_put_which_can_go_on_later(shell: Shell):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import sys
 import uuid
 
 import apsw
@@ -177,6 +179,17 @@ def test_a_command_that_does_not_read_or_is_killed_is_no_problem(mail: Shell):
     assert ran.status == 80
     (failed,) = [task for task in mail.inside("tasks", "mail", "--json").documents if task["error"]]
     assert (failed["id"], failed["error"]) == (2, "ended by signal 9")
+
+
+def test_a_command_that_outlives_the_lease_is_told_and_the_next_task_is_run(shell: Shell):
+    shell.inside("create", "mail", "--ttr", "100ms", "--max-attempts", "1")
+    shell.inside("put", "mail", "1")
+    shell.inside("put", "mail", "2", "--ttr", "1h")
+    # The lease of the first is over once the tube, which others may look at meanwhile, has buried its task.
+    look = f"{shlex.quote(sys.executable)} -m penstock tasks mail --state buried | grep -q lost"
+    ran = shell.run("take", "mail", "-n", "2", "--exec", f"[ $PENSTOCK_TASK_ID = 2 ] || until {look}; do :; done")
+    assert ran.status == 80 and "task 1 took too long" in ran.err
+    assert states(shell) == {1: "buried"}
 
 
 def test_with_json_the_words_of_the_command_do_not_mix_with_the_documents(mail: Shell):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import IO, Annotated, Any
 
@@ -13,6 +13,7 @@ from penstock.blocking import Tube
 from penstock.calls import Entry
 from penstock.cli import output, values
 from penstock.cli.advice import advised
+from penstock.cli.interruption import Signals
 from penstock.cli.records import Format, Record, Source, opened_file, parts
 from penstock.model.errors import BatchError, EngineUnavailable, PenstockError, TubeFull, UsageError, shown
 
@@ -81,12 +82,17 @@ class Loading:
 
     def run(self) -> None:
         try:
-            with output.progress(f"put into {self._tube.name}", self._source.size, "bytes") as tell:
+            with (
+                Signals() as signals,
+                output.progress(f"put into {self._tube.name}", self._source.size, "bytes") as tell,
+            ):
                 for part in parts(self._wanted(), PART, PART_SIZE):
-                    self._put(part)
+                    # A part whose put is cut off may be stored or not. One that waits for room can be cut off.
+                    with nullcontext() if self._timeout else signals.held():
+                        self._put(part)
                     tell(self._source.read)
         except BaseException as error:
-            if self._all:
+            if self._all or self._storing:
                 self._tell_number()
                 self._tell_how_to_go_on(error)
             raise

@@ -24,9 +24,9 @@ def as_json() -> bool:
     return settings().json
 
 
-def json_line(document: Any) -> None:
+def json_line(document: Any, flush: bool = True) -> None:
     """Print one JSON document on a line of its own; dates are ISO 8601 text, bytes base64."""
-    print(msgspec.json.encode(document).decode(), flush=True)
+    print(msgspec.json.encode(document).decode(), flush=flush)
 
 
 def line(text: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from penstock.blocking import Queue, connect
@@ -11,7 +11,7 @@ from penstock.cli import settings
 from penstock.engines import open_engine, store_name
 from penstock.model import ops
 from penstock.model.duration import SECOND, Seconds
-from penstock.model.errors import EngineUnavailable
+from penstock.model.errors import EngineUnavailable, PenstockError
 from penstock.model.session import check_ttl, new_session
 
 FILE = "sqlite:///"
@@ -54,13 +54,18 @@ def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator
     queue = Queue(engine, session)
     try:
         queue._start()
+    except BaseException:
+        engine.close()
+        raise
+    try:
         if uuid:
             queue.identify(uuid)
             if seconds is not None and check_ttl(seconds) > queue._session.ttl:
                 queue.configure(session_ttl=seconds)
         yield queue
     except BaseException:
-        leave(queue) if uuid and queue.identify() != session.uuid else queue.close()
+        with suppress(PenstockError):  # the first error is the one to tell
+            leave(queue) if uuid and queue.identify() != session.uuid else queue.close()
         raise
     leave(queue)
 

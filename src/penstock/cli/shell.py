@@ -8,15 +8,13 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from types import FrameType, TracebackType
 from typing import IO, Any
 
 from penstock.blocking import Task
 from penstock.cli import documents, output
-from penstock.cli.status import Terminated
+from penstock.cli.interruption import Signals
 from penstock.cli.values import shown_id
 
-SIGNALS: dict[int, type[KeyboardInterrupt]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
 ERROR_LENGTH = 4000
 """Bytes of what the command said last that are stored with a task that failed."""
 
@@ -25,29 +23,11 @@ PATIENCE = 2.0
 
 
 class Shell:
-    """Runs the command; as a context, Ctrl-C and SIGTERM end it and give the task back."""
+    """Runs the command; Ctrl-C and SIGTERM end it and give the task back."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, signals: Signals) -> None:
         self._command = command
-        self._before: dict[int, Any] = {}
-        self._starting = False
-        self._told: type[KeyboardInterrupt] | None = None
-
-    def __enter__(self) -> Shell:
-        self._before = {number: signal.signal(number, self._tell) for number in SIGNALS}
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
-
-    def _tell(self, number: int, frame: FrameType | None) -> None:
-        self._told = SIGNALS[number]
-        # A command that is being started could not be ended: nobody knows it yet.
-        if not self._starting:
-            raise self._told
+        self._signals = signals
 
     def run(self, task: Task) -> str | None:
         """Run it with the task's data; None if it went well, else what it said last."""
@@ -59,25 +39,21 @@ class Shell:
 
     def _run(self, task: Task) -> str | None:
         data = task.data if isinstance(task.data, bytes) else _text(task.data).encode()
-        self._starting = True
-        process = self._started(task)
-        assert process.stdin is not None and process.stderr is not None
-        said = Tail(process.stderr)
+        process: subprocess.Popen[bytes] | None = None
         try:
-            self._starting = False
-            if self._told is not None:
-                raise self._told
-            with suppress(BrokenPipeError):  # it need not read the data
-                process.stdin.write(data)
-                process.stdin.close()
+            # Between its start and the next line nobody could end it.
+            with self._signals.held():
+                process = self._started(task)
+            assert process.stdin is not None and process.stderr is not None
+            said = Tail(process.stderr)
+            with suppress(BrokenPipeError), process.stdin as stdin:  # it need not read the data
+                stdin.write(data)
             status = process.wait()
         except BaseException:
-            _end(process)
+            if process is not None:
+                _end(process)
             raise
-        finally:
-            with suppress(BrokenPipeError):
-                process.stdin.close()
-            said.join()
+        said.join()
         if status == 0:
             return None
         how = f"exit status {status}" if status > 0 else f"ended by signal {-status}"

@@ -10,12 +10,14 @@ import typer
 
 from penstock.blocking import Queue, Task
 from penstock.cli import documents, output, values
+from penstock.cli.advice import advised
 from penstock.cli.command import command
+from penstock.cli.interruption import Signals
 from penstock.cli.options import SessionUuid, TubeName
 from penstock.cli.place import holding, opened
 from penstock.cli.shell import Shell
 from penstock.cli.status import NOTHING_THERE
-from penstock.model.errors import TaskFailed, UsageError
+from penstock.model.errors import LeaseLost, TaskFailed, UsageError
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +66,7 @@ def take(
     if ack and run is not None:
         raise UsageError("--ack or --exec, one of them: with --exec a command that ends with 0 acks the task")
     if run is not None:
-        _run_each(tube, number, timeout, lane, Shell(run))
+        _run_each(tube, number, timeout, lane, run)
     elif ack:
         _ack_each(tube, number, timeout, lane)
     else:
@@ -119,13 +121,20 @@ def _print_data(task: Task) -> None:
         output.line(documents.data_text(task.data))
 
 
-def _run_each(tube: str, number: int, timeout: float, lane: str | None, shell: Shell) -> None:
+def _run_each(tube: str, number: int, timeout: float, lane: str | None, run: str) -> None:
     failed = done = 0
-    with opened() as queue, shell:
+    with opened() as queue, Signals() as signals:
+        shell = Shell(run, signals)
         for task in _one_by_one(queue, tube, number, timeout, lane):
+            done += 1
             error = shell.run(task)
-            ended = task.ack() if error is None else task.fail(error)
-            failed, done = failed + (error is not None), done + 1
+            try:
+                ended = task.ack() if error is None else task.fail(error)
+            except LeaseLost as lost:
+                output.complain(f"task {values.shown_id(task.id)} took too long: {advised(lost)}")
+                failed += 1
+                continue
+            failed += error is not None
             if output.as_json():
                 output.json_line(documents.task(ended))
     if failed:

@@ -98,7 +98,7 @@ def _print(found: Iterator[list[Task]], names: tuple[str, ...], limit: int) -> T
             last = page[-1].id
         if output.as_json():
             for task in page:
-                output.json_line(documents.task(task))
+                output.json_line(documents.task(task), flush=task is page[-1])
         elif plain is not None:
             plain.print([[output.shown(documents.cell(task, name)) for name in names] for task in page])
         else:
