@@ -488,6 +488,64 @@ def test_an_async_handler_may_end_its_task_by_hand_too(q: Any) -> None:
     assert ended(q, job, keep=True).result == {"n": 1}
 
 
+def test_an_async_handler_awaits_the_verbs_of_its_task(every_q: Any) -> None:
+    verbs = {
+        "ack": lambda task: task.ack("by hand"),
+        "bury": lambda task: task.bury("x"),
+        "release": lambda task: task.release(3600),
+    }
+    seen: list[Any] = []
+
+    @every_q.handler("jobs", keep=True, attempt_limit=60, max_attempts=1)
+    async def job(data: str, run: Run) -> str:
+        task = run.atask
+        await task.touch(600)
+        seen.append((task.id == run.task.id, task.data, run.time_left > 300, task.token == run.task.token))
+        await verbs[data](task)
+        assert run.task.state == task.state != "taken"
+        return "too late"
+
+    ids = {verb: job.put(verb).id for verb in verbs}
+    work(every_q, horizon=60)
+    assert seen == [(True, verb, True, True) for verb in verbs]
+    found = {verb: every_q.tube("jobs").peek(id) for verb, id in ids.items()}
+    assert {verb: str(task.state) for verb, task in found.items()} == {
+        "ack": "done",
+        "bury": "buried",
+        "release": "delayed",
+    }
+    assert found["ack"].result == "by hand"
+
+
+@pytest.mark.parametrize("then", ["commit", "roll back"])
+def test_an_async_handler_ends_its_task_together_with_what_it_puts(bench: Bench, then: str) -> None:
+    async def main() -> Any:
+        async with await penstock.aconnect(bench.url, durability="relaxed") as q:
+            more = await q.create_tube("more")
+
+            @q.handler("jobs", keep=True, max_attempts=1)
+            async def job(data: str, run: Run) -> str:
+                with contextlib.suppress(Undo):
+                    async with q.transaction() as tx:
+                        await more.put(data, transaction=tx)
+                        await run.atask.ack("together", transaction=tx)
+                        if then != "commit":
+                            raise Undo
+                return "alone"
+
+            task = await job.put("x")
+            await penstock.Worker(q).arun(until_empty=True)
+            found = await (await q.tube("jobs")).peek(task.id)
+            return found.result, len(await more.tasks())
+
+    assert asyncio.run(main()) == (("together", 1) if then == "commit" else ("alone", 0))
+
+
+def test_only_async_handlers_have_a_task_to_await(q: Any) -> None:
+    task = ended(q, lambda data: current_run().atask)
+    assert "run.atask is for async handlers" in task.error
+
+
 class Undo(Exception):
     """Rolls a transaction back."""
 

@@ -292,6 +292,12 @@ class AsyncEngine:
         finally:
             self._side.shutdown(wait=False)
 
+    def detach(self) -> None:
+        """Await nothing more; the blocking engine goes on."""
+        self._closed = True
+        self._jobs.put(None)
+        self._side.shutdown(wait=False)
+
     def _close(self) -> None:
         self._thread.join(timeout=5)
         self.engine.close()

@@ -11,6 +11,7 @@ from penstock.model.duration import SECOND
 from penstock.outcomes import Cancelled
 
 if TYPE_CHECKING:
+    from penstock.aio import AsyncTask
     from penstock.blocking import Task
     from penstock.handlers import Definition
 
@@ -43,6 +44,13 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run of {self.task!r}>"
+
+    @property
+    def atask(self) -> AsyncTask:
+        """The same task for async handlers: `await run.atask.touch(60)`. The verbs of `task` block the loop."""
+        from penstock.worker.awaited import awaited
+
+        return awaited(self.task)
 
     @property
     def data(self) -> Any:
