@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli import output, settings
 from penstock.cli.advice import advised
-from penstock.cli.command import Json, Url, paragraphs
+from penstock.cli.command import Json, Url, epilog, paragraphs
 from penstock.cli.status import INTERRUPTED, PIPE_CLOSED
 from penstock.model.errors import PenstockError, UsageError
 
@@ -40,7 +40,7 @@ def program(only: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
         context_settings={"help_option_names": ["-h", "--help"]},
-        epilog="[bold]Example[/bold]\npenstock create mail --url tasks.db",
+        epilog=epilog(["penstock create mail --url tasks.db"]),
     )
     app.callback(invoke_without_command=True, help=paragraphs(penstock.__doc__ or ""))(penstock)
     for module, commands in PARTS.items():

@@ -71,7 +71,7 @@ def command(
             _name_value(parameter.annotation)
         called.__signature__ = inspect.Signature([*parameters, *_SHARED])  # type: ignore[attr-defined]
         help = paragraphs(inspect.getdoc(function) or "") + (TIMES if _has_times(parameters) else "")
-        app.command(name, help=help, epilog=_epilog(examples), rich_help_panel=panel, **options)(called)
+        app.command(name, help=help, epilog=epilog(examples), rich_help_panel=panel, **options)(called)
         return function
 
     return register
@@ -104,7 +104,8 @@ def paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-def _epilog(examples: list[str]) -> str:
+def epilog(examples: list[str]) -> str:
+    """The end of a help: examples, a line each."""
     heading = "Example" if len(examples) == 1 else "Examples"
     return "\n".join([f"[bold]{heading}[/bold]", *(_escaped(line) for line in examples)])
 

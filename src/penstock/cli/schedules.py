@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import completion, output, values
-from penstock.cli.command import command
+from penstock.cli.command import command, epilog
 from penstock.cli.options import TubeName
 from penstock.cli.place import opened
 from penstock.cli.status import NOTHING_THERE
@@ -18,7 +18,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name."
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    group = typer.Typer(rich_markup_mode="rich", epilog=epilog(["penstock schedules list"]))
+    group.callback(invoke_without_command=True)(schedules)
     command(group, "list", panel="Schedules", examples=["penstock schedules list"])(listed)
     command(
         group,
@@ -30,7 +31,13 @@ def register(app: typer.Typer) -> None:
         ],
     )(add)
     command(group, "remove", panel="Schedules", examples=["penstock schedules remove sweep"])(remove)
-    app.add_typer(group, name="schedules", help="What workers put again and again.", rich_help_panel="Tubes")
+    app.add_typer(group, name="schedules", rich_help_panel="Tubes")
+
+
+def schedules(context: typer.Context) -> None:
+    """What workers put again and again."""
+    if context.invoked_subcommand is None:
+        context.get_help()
 
 
 def listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any, NoReturn
@@ -81,8 +82,10 @@ def _hold(tube: str, number: int, timeout: float, lane: str | None, hold: float,
         tasks = found.take_many(number, timeout, lane=lane, ttr=ttr)
         if not tasks:
             _nothing(tube)
-        _show(tasks, number, queue.identify())
-    output.message(f"held for {output.shown(hold)} seconds; to finish: penstock ack {tube} ID --session UUID")
+        uuid = queue.identify()
+        _show(tasks, number, uuid)
+    id = shlex.quote(values.shown_id(tasks[0].id)) if len(tasks) == 1 else "ID"
+    output.message(f"held for {output.shown(hold)} seconds; to finish: penstock ack {tube} {id} --session {uuid}")
 
 
 def _nothing(tube: str) -> NoReturn:
