@@ -296,7 +296,7 @@ async def generator(run: Run, go_on: Any) -> Any:
     yield
 
 
-@pytest.mark.parametrize("function", [plain, one_argument, three, generator, None, "text"], ids=str)
+@pytest.mark.parametrize("function", [plain, one_argument, three, generator, None, "text"])
 def test_what_cannot_be_middleware_is_refused_when_it_is_given(function: Any) -> None:
     q = penstock.connect("memory:")
     with pytest.raises(UsageError, match=r"async def f\(run, go_on\)"):

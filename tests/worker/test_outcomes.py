@@ -110,7 +110,6 @@ def test_a_waiter_gets_the_result(q: Any) -> None:
         (2**64, "integers"),
         (datetime(2024, 1, 1, tzinfo=UTC), "datetime"),
     ],
-    ids=str,
 )
 def test_a_result_that_cannot_be_stored_buries_and_says_so(value: Any, named: str) -> None:
     q = penstock.connect("memory:")

@@ -256,7 +256,7 @@ def test_what_the_handler_would_refuse_is_refused_by_put(wanted: Any, value: Any
     assert q.tube("jobs").tasks() == []
 
 
-@pytest.mark.parametrize("value", [(1, 2), {1: 2}, object(), float("inf"), "a\0b", b"x"], ids=str)
+@pytest.mark.parametrize("value", [(1, 2), {1: 2}, object(), float("inf"), "a\0b", b"x"])
 def test_a_handler_of_anything_takes_what_a_tube_takes(value: Any) -> None:
     q = penstock.connect("memory:")
     handler = q.handler("jobs")(lambda data: None)
