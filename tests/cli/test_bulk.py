@@ -284,6 +284,7 @@ def test_a_dry_run_counts_and_changes_nothing(mixed: Shell):
     for verb, words, number in (
         ("delete", ["--state", "buried"], 4),
         ("cancel", ["--lane", "a"], 5),
+        ("bury", ["--older-than", "0"], 6),
         ("kick", ["3", "--error-contains", "t"], 2),
         ("kick", ["1", "--lane", "b"], 1),
         ("plow", [], 4),
@@ -330,17 +331,34 @@ def test_taken_tasks_are_released_by_a_filter_whoever_holds_them(mixed: Shell):
     assert mixed.inside("release", "crawl", "--all", "--pri", "1").status == 64
 
 
+def test_tasks_that_wait_are_buried_by_a_filter_and_others_left_alone(any_shell: Shell):
+    shell = any_shell
+    shell.inside("create", "crawl")
+    for words in (["--lane", "a"], ["--lane", "a", "--delay", "1h"], ["--lane", "b"], ["--lane", "a", "--pri", "-1"]):
+        shell.inside("put", "crawl", "1", *words)
+    shell.inside("take", "crawl")
+    ran = shell.inside("bury", "crawl", "--lane", "a", "--error", "not now", "--yes", "--json")
+    assert ran.document == {"buried": 2, "failed": 0}
+    found = {task["id"]: (task["state"], task["error"]) for task in tasks(shell)}
+    assert (found[1], found[2]) == (("buried", "not now"), ("buried", "not now"))
+    assert (found[3][0], found[4][0]) == ("ready", "taken")
+    assert shell.inside("bury", "crawl", "--lane", "a", "--yes").status == 1
+    refused = shell.inside("bury", "crawl", "--state", "taken", "--yes")
+    assert refused.status == 64 and "--session" in refused.err
+
+
 def test_what_destroys_needs_a_yes_where_nobody_can_be_asked(mixed: Shell):
     for words in (
         ["delete", "crawl", "--state", "ready"],
         ["cancel", "crawl", "--lane", "a"],
+        ["bury", "crawl", "--lane", "a"],
         ["truncate", "crawl"],
         ["drop", "crawl"],
     ):
         ran = mixed.inside(*words)
         assert ran.status == 64 and "pass --yes" in ran.err, words
     assert total(mixed) == 10
-    for words in (["delete", "crawl"], ["cancel", "crawl"], ["delete", "crawl", "1", "--state", "ready"]):
+    for words in (["delete", "crawl"], ["cancel", "crawl"], ["bury", "crawl"], ["bury", "crawl", "1", "--lane", "a"]):
         assert mixed.inside(*words, "--yes").status == 64
 
 

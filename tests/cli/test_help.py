@@ -84,7 +84,7 @@ BEFORE = {
     "schedules remove": ["create reports", "schedules add sweep reports --every 1h"],
 }
 """What has to have happened before the examples of a command."""
-FINDS_NOTHING = ("release mail --older-than", "delete mail --state")
+FINDS_NOTHING = ("release mail --older-than", "bury mail --older-than", "delete mail --state")
 """In a store that is new nothing is old; that is status 1."""
 
 

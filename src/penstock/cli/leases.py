@@ -18,6 +18,10 @@ from penstock.cli.status import NOTHING_THERE
 from penstock.model import duration, ops
 from penstock.model.errors import UsageError
 from penstock.model.state import State
+from penstock.payload import error_text
+
+BURY = ["penstock bury mail 4 --error 'who is this?'", "penstock bury mail --older-than 1s --dry-run"]
+WAITING = (State.READY, State.DELAYED)
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +35,7 @@ def register(app: typer.Typer) -> None:
             "penstock release mail --all --yes",
         ],
     )(release)
-    command(app, panel="Tasks", examples=["penstock bury mail 4 --error 'who is this?'"])(bury)
+    command(app, panel="Tasks", examples=BURY)(bury)
     command(app, panel="Tasks", examples=["penstock fail mail 3 --session $SESSION --error 'no route'"])(fail)
 
 
@@ -106,18 +110,42 @@ def _check_one(ids: bool, everything: bool, filtered: bool) -> None:
 
 def bury(
     tube: TubeName,
-    ids: Ids,
+    ids: SomeIds = None,
     session: SessionUuid = None,
     error: Annotated[str | None, typer.Option(metavar="TEXT", help="Why; it is stored with the task.")] = None,
+    *,
+    selection: Selection,
+    dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
     """Set tasks aside until kick, dig or plow.
 
-    They are tasks that wait, or that a session holds.
+    By their ids they are tasks that wait, or that a session holds. By a filter they are those that wait, ready or
+    delayed; a person is asked first, anybody else needs --yes.
     """
+    if bool(ids) == selection.given:
+        raise UsageError("bury what? Ids, or a filter such as --lane: one of them")
+    if not ids:
+        _bury_found(tube, error, selection, dry_run, yes)
+        return
     place: AbstractContextManager[Queue] = holding(uuid=session) if session else opened()
     with place as queue:
         found = queue.tube(tube)
         each(ids, lambda id: found.bury(id, error))
+
+
+def _bury_found(tube: str, error: str | None, selection: Selection, dry_run: bool, yes: bool) -> None:
+    if selection.state not in (None, *WAITING):
+        raise UsageError(
+            f"a filter of bury finds ready and delayed tasks, not {selection.state} ones; those that are taken are "
+            "buried by id with --session, or released first"
+        )
+    with opened() as queue:
+        session = queue._session
+        action = Action(
+            "bury", "buried", lambda id: ops.Bury(tube, ops.Lease(id), session, error_text(error)), True, WAITING
+        )
+        act(queue, queue.tube(tube), selection, action, dry_run=dry_run, yes=yes)
 
 
 def fail(

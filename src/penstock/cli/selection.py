@@ -138,13 +138,13 @@ class Action(NamedTuple):
     op: Callable[[TaskId], Op[Any]]
     risky: bool = False
     """Whether a person is asked first."""
-    live: bool = False
-    """Whether it is for tasks that are not done yet."""
+    states: tuple[State, ...] = tuple(State)
+    """Which tasks it is for."""
 
     def chooses(self, selection: Selection) -> Callable[[Task], bool]:
         """What says whether it is to be done with a task."""
         matches = selection.test()
-        return (lambda task: task.state is not State.DONE and matches(task)) if self.live else matches
+        return lambda task: task.state in self.states and matches(task)
 
 
 def act(

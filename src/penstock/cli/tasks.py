@@ -18,7 +18,10 @@ from penstock.cli.selection import Action, Selection, act, pages
 from penstock.cli.status import NOTHING_THERE
 from penstock.model import ops
 from penstock.model.errors import TaskNotFound, UsageError
+from penstock.model.state import State
 from penstock.model.task import TaskId
+
+LIVE = (State.READY, State.TAKEN, State.DELAYED, State.BURIED)
 
 
 def register(app: typer.Typer) -> None:
@@ -190,7 +193,7 @@ def cancel(
         elif selection == Selection(key=selection.key) and not dry_run:
             _cancel_key(found, str(selection.key))
         else:
-            action = Action("cancel", "cancelled", lambda id: ops.Cancel(tube, id), risky=True, live=True)
+            action = Action("cancel", "cancelled", lambda id: ops.Cancel(tube, id), risky=True, states=LIVE)
             act(queue, found, selection, action, dry_run=dry_run, yes=yes)
 
 
