@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock import engines
 from penstock.cli import output, settings
 from penstock.cli.command import command
+from penstock.engines import engine_name
 from penstock.engines.finding import exit_status, shown, summary
 from penstock.model.errors import UsageError
 
@@ -65,7 +65,7 @@ def doctor(everything: Annotated[bool, typer.Option("--all", help="Print what is
 def _place(verb: str) -> tuple[str, str]:
     """The engine and the URL."""
     url = settings.url()
-    engine, _ = engines._split(url)
+    engine = engine_name(url)
     if engine == "memory":
         raise UsageError(f"there is nothing to {verb} in memory: such a queue is new in every process")
     return engine, url

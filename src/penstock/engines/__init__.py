@@ -227,6 +227,15 @@ def store_name(url: str) -> str:
     return str(Place.parse(url).name)
 
 
+def engine_name(url: str) -> str:
+    """The engine that a URL names: memory, sqlite or postgresql.
+
+    >>> engine_name("tasks.db"), engine_name("POSTGRES://host/shop")
+    ('sqlite', 'postgresql')
+    """
+    return _split(url)[0]
+
+
 def _split(url: str) -> tuple[str, str]:
     """The engine that a URL names, and the URL with its scheme in small letters; what has no scheme is a file."""
     scheme, colon, rest = url.partition(":")
@@ -323,4 +332,4 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-__all__ = ["Engine", "open_engine", "open_store", "release_store", "replace_store", "store_name"]
+__all__ = ["Engine", "engine_name", "open_engine", "open_store", "release_store", "replace_store", "store_name"]
