@@ -8,6 +8,7 @@ import pytest
 from tests.support.engines import COLOURS, ENGINES
 from tests.worker.bench import Bench
 
+import penstock
 from penstock.testing import ManualClock
 
 EVERY = [(engine, colour) for engine in ENGINES for colour in COLOURS]
@@ -47,3 +48,10 @@ def every_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Benc
 @pytest.fixture
 def every_q(every_bench: Bench) -> Any:
     return every_bench.connect()
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """A queue in memory, for what no engine has a part in."""
+    with penstock.connect("memory:") as queue:
+        yield queue

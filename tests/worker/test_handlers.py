@@ -75,15 +75,15 @@ def test_an_async_handler_stays_awaitable() -> None:
     assert asyncio.run(square(3)) == 9
 
 
-def test_workers_run_two_handlers_at_once(q: Any) -> None:  # case 254
+def test_workers_run_two_handlers_at_once(memory: Any) -> None:  # case 254
     meeting = threading.Barrier(2, timeout=30)
 
-    @q.handler("jobs", retry=0, max_attempts=1)
+    @memory.handler("jobs", retry=0, max_attempts=1)
     def meet(data: Any) -> None:
         meeting.wait()
 
     meet.put_many([1, 2])
-    assert work(q, concurrency=2).ok == 2
+    assert work(memory, concurrency=2).ok == 2
 
 
 def test_no_more_handlers_run_than_the_worker_has_slots(q: Any) -> None:  # case 287
@@ -369,10 +369,10 @@ def test_what_cannot_be_called_with_the_data_is_refused_when_it_is_decorated(fun
     assert dict(q.handlers) == {}
 
 
-def test_a_function_that_gives_a_generator_fails(q: Any) -> None:
-    task = q.handler("jobs", max_attempts=1)(logged(generator)).put(1)
-    assert work(q).trouble == 1
-    assert "generator" in q.tube("jobs").peek(task.id).error
+def test_a_function_that_gives_a_generator_fails(memory: Any) -> None:
+    task = memory.handler("jobs", max_attempts=1)(logged(generator)).put(1)
+    assert work(memory).trouble == 1
+    assert "generator" in memory.tube("jobs").peek(task.id).error
 
 
 @pytest.mark.parametrize(
@@ -484,20 +484,20 @@ def test_a_parameter_called_run_gets_the_run(q: Any) -> None:
     assert "jobs" in repr(run)
 
 
-def test_a_parameter_of_type_run_gets_the_run_whatever_its_name(q: Any) -> None:
+def test_a_parameter_of_type_run_gets_the_run_whatever_its_name(memory: Any) -> None:
     seen: list[Any] = []
 
-    @q.handler("a")
+    @memory.handler("a")
     def one(data: Any, *, this: Run) -> None:
         seen.append(this.task.tube)
 
-    @q.handler("b")
+    @memory.handler("b")
     async def two(data: Any, mine: Run, more: int = 3) -> None:
         seen.append(mine.task.tube)
 
     one.put(1)
     two.put(1)
-    assert work(q).ok == 2
+    assert work(memory).ok == 2
     assert sorted(seen) == ["a", "b"]
 
 
@@ -538,17 +538,17 @@ def test_the_current_run_is_known_everywhere_below_the_handler(q: Any) -> None:
         current_run()
 
 
-def test_runs_at_the_same_time_do_not_mix(q: Any) -> None:
+def test_runs_at_the_same_time_do_not_mix(memory: Any) -> None:
     seen: list[tuple[Any, Any]] = []
     meeting = threading.Barrier(4, timeout=30)
 
-    @q.handler("jobs")
+    @memory.handler("jobs")
     def job(data: Any) -> None:
         meeting.wait()
         seen.append((data, current_run().data))
 
     job.put_many(range(4))
-    assert work(q, concurrency=4).ok == 4
+    assert work(memory, concurrency=4).ok == 4
     assert sorted(seen) == [(n, n) for n in range(4)]
 
 

@@ -48,18 +48,18 @@ def test_middleware_runs_around_the_handler_the_first_outermost(q: Any) -> None:
         assert q.tube(tube).peek(task.id).result == "result"
 
 
-def test_middleware_sees_the_run_and_may_change_the_result(q: Any) -> None:
+def test_middleware_sees_the_run_and_may_change_the_result(memory: Any) -> None:
     seen: list[Any] = []
 
-    @q.middleware
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         seen.append((run.task.tube, run.data, run.attempt, run is current_run(), run.handler.tube_name))
         return {"wrapped": await go_on()}
 
-    task = q.handler("jobs", keep=True)(lambda data: data + 1).put(1)
-    work(q)
+    task = memory.handler("jobs", keep=True)(lambda data: data + 1).put(1)
+    work(memory)
     assert seen == [("jobs", 1, 1, True, "jobs")]
-    assert q.tube("jobs").peek(task.id).result == {"wrapped": 2}
+    assert memory.tube("jobs").peek(task.id).result == {"wrapped": 2}
 
 
 def test_middleware_sees_what_is_raised(q: Any) -> None:
@@ -92,8 +92,8 @@ def test_middleware_sees_what_is_raised(q: Any) -> None:
     ]
 
 
-def test_middleware_may_swallow_an_error(q: Any) -> None:
-    @q.middleware
+def test_middleware_may_swallow_an_error(memory: Any) -> None:
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         try:
             return await go_on()
@@ -103,24 +103,24 @@ def test_middleware_may_swallow_an_error(q: Any) -> None:
     def job(data: Any) -> None:
         raise ValueError
 
-    task = q.handler("jobs", keep=True, max_attempts=1)(job).put(1)
-    assert work(q).ok == 1
-    assert q.tube("jobs").peek(task.id).result == "mended"
+    task = memory.handler("jobs", keep=True, max_attempts=1)(job).put(1)
+    assert work(memory).ok == 1
+    assert memory.tube("jobs").peek(task.id).result == "mended"
 
 
-def test_middleware_may_answer_instead_of_the_handler(q: Any) -> None:
+def test_middleware_may_answer_instead_of_the_handler(memory: Any) -> None:
     calls: list[Any] = []
 
-    @q.middleware
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         return "cached" if run.data == 1 else await go_on()
 
-    handler = q.handler("jobs", keep=True)(calls.append)
+    handler = memory.handler("jobs", keep=True)(calls.append)
     task = handler.put(1)
     handler.put(2)
-    assert work(q).ok == 2
+    assert work(memory).ok == 2
     assert calls == [2]
-    assert q.tube("jobs").peek(task.id).result == "cached"
+    assert memory.tube("jobs").peek(task.id).result == "cached"
 
 
 @pytest.mark.parametrize(
@@ -139,20 +139,20 @@ def test_middleware_may_end_the_task_as_a_handler_may(error: Exception, reason: 
     assert (calls, q.tube("jobs").peek(task.id).reason) == ([], reason)
 
 
-def test_middleware_may_wait_before_the_handler(q: Any) -> None:
-    @q.middleware
+def test_middleware_may_wait_before_the_handler(memory: Any) -> None:
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(asyncio.Event().wait(), 0.01)
         return await go_on()
 
     seen: list[Any] = []
-    q.handler("jobs")(seen.append).put_many(range(5))
-    assert work(q).ok == 5
+    memory.handler("jobs")(seen.append).put_many(range(5))
+    assert work(memory).ok == 5
 
 
-def test_middleware_may_try_the_handler_twice(q: Any) -> None:
-    @q.middleware
+def test_middleware_may_try_the_handler_twice(memory: Any) -> None:
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         try:
             return await go_on()
@@ -167,47 +167,47 @@ def test_middleware_may_try_the_handler_twice(q: Any) -> None:
             raise ValueError
         return "second"
 
-    task = q.handler("jobs", keep=True, max_attempts=1)(job).put(1)
-    work(q)
-    assert q.tube("jobs").peek(task.id).result == "second"
+    task = memory.handler("jobs", keep=True, max_attempts=1)(job).put(1)
+    work(memory)
+    assert memory.tube("jobs").peek(task.id).result == "second"
 
 
-def test_a_trace_has_the_middleware_and_the_handler_and_nothing_of_ours(q: Any) -> None:
-    @q.middleware
+def test_a_trace_has_the_middleware_and_the_handler_and_nothing_of_ours(memory: Any) -> None:
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         return await go_on()
 
     def job(data: Any) -> None:
         raise ValueError("x")
 
-    task = q.handler("jobs", max_attempts=1)(job).put(1)
-    work(q)
-    text = q.tube("jobs").peek(task.id).error
+    task = memory.handler("jobs", max_attempts=1)(job).put(1)
+    work(memory)
+    text = memory.tube("jobs").peek(task.id).error
     assert "in around" in text and "in job" in text
     assert "penstock/worker" not in text
 
 
-def test_data_that_the_handler_does_not_take_do_not_reach_middleware(q: Any) -> None:
+def test_data_that_the_handler_does_not_take_do_not_reach_middleware(memory: Any) -> None:
     calls: list[Any] = []
 
-    @q.middleware
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         calls.append(run.data)
         return await go_on()
 
     def job(n: int) -> None: ...
 
-    q.handler("jobs")(job).put(1)
-    q.tube("jobs").put("no number")
-    work(q)
+    memory.handler("jobs")(job).put(1)
+    memory.tube("jobs").put("no number")
+    work(memory)
     assert calls == [1]
 
 
-def test_middleware_has_the_context_of_the_handler(q: Any) -> None:
+def test_middleware_has_the_context_of_the_handler(memory: Any) -> None:
     seen: list[str] = []
     request = contextvars.ContextVar("request", default="none")
 
-    @q.middleware
+    @memory.middleware
     async def around(run: Run, go_on: Any) -> Any:
         request.set(f"task {run.data}")
         return await go_on()
@@ -218,9 +218,9 @@ def test_middleware_has_the_context_of_the_handler(q: Any) -> None:
     async def ajob(data: Any) -> None:
         seen.append(request.get())
 
-    q.handler("sync")(job).put(1)
-    q.handler("async")(ajob).put(2)
-    assert work(q).ok == 2
+    memory.handler("sync")(job).put(1)
+    memory.handler("async")(ajob).put(2)
+    assert work(memory).ok == 2
     assert sorted(seen) == ["task 1", "task 2"]
     assert request.get() == "none"
 

@@ -86,10 +86,10 @@ def test_what_is_kept_has_its_result(options: dict[str, Any]) -> None:
     assert ended(q, job, **options).result == {"of": "x", "list": [1, None, "ä"]}
 
 
-def test_a_result_that_nobody_asked_for_is_not_stored(q: Any) -> None:
-    task = q.handler("jobs", result=False, keep=True)(lambda data: object()).put(1)
-    assert work(q).ok == 1
-    assert q.tube("jobs").peek(task.id).result is None
+def test_a_result_that_nobody_asked_for_is_not_stored(memory: Any) -> None:
+    task = memory.handler("jobs", result=False, keep=True)(lambda data: object()).put(1)
+    assert work(memory).ok == 1
+    assert memory.tube("jobs").peek(task.id).result is None
 
 
 def test_a_waiter_gets_the_result(q: Any) -> None:
@@ -224,7 +224,7 @@ def test_odd_errors_are_stored_by_every_engine(q: Any) -> None:
         assert task.error.encode() and len(task.error) < 10_000, name
 
 
-def test_a_deep_trace_is_cut_at_its_beginning(q: Any) -> None:
+def test_a_deep_trace_is_cut_at_its_beginning(memory: Any) -> None:
     def dig(depth: int) -> None:
         if not depth:
             raise ValueError("bottom")
@@ -233,7 +233,7 @@ def test_a_deep_trace_is_cut_at_its_beginning(q: Any) -> None:
     def other(depth: int) -> None:
         dig(depth)
 
-    task = ended(q, lambda data: dig(200))
+    task = ended(memory, lambda data: dig(200))
     assert len(task.error) < 10_000
     assert task.error.startswith("ValueError: bottom\n")
     assert 'raise ValueError("bottom")' in task.error.splitlines()[-1]
@@ -270,7 +270,7 @@ def test_what_was_raised_is_forgotten_at_once(colour: str) -> None:
         gc.enable()
 
 
-def test_the_text_names_causes_and_notes(q: Any) -> None:
+def test_the_text_names_causes_and_notes(memory: Any) -> None:
     def job(data: Any) -> None:
         try:
             {}["key"]
@@ -279,20 +279,20 @@ def test_the_text_names_causes_and_notes(q: Any) -> None:
             wrong.add_note("while reading the index")
             raise wrong from error
 
-    text = ended(q, job).error
+    text = ended(memory, job).error
     assert text.startswith("RuntimeError: no page\n")
     assert "while reading the index" in text and "caused by KeyError: 'key'" in text
 
 
-def test_errors_that_cause_each_other_have_a_text(q: Any) -> None:
+def test_errors_that_cause_each_other_have_a_text(memory: Any) -> None:
     one, two = ValueError("one"), ValueError("two")
     one.__cause__, two.__cause__ = two, one
-    assert "caused by ValueError: two" in ended(q, raising(one)).error
+    assert "caused by ValueError: two" in ended(memory, raising(one)).error
 
 
-def test_a_failure_is_logged_with_its_facts(q: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_is_logged_with_its_facts(memory: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "penstock"):
-        task = ended(q, raising(ValueError("odd number")))
+        task = ended(memory, raising(ValueError("odd number")))
     (record,) = [record for record in caplog.records if "odd number" in record.getMessage()]
     assert record.levelname == "WARNING"
     facts = vars(record)
@@ -325,7 +325,7 @@ def test_abort_buries_at_once_however_it_is_wrapped(q: Any) -> None:  # cases 27
         assert "no such page" in task.error, name
 
 
-def test_abort_from_a_task_group_is_an_abort(q: Any) -> None:  # case 272
+def test_abort_from_a_task_group_is_an_abort(memory: Any) -> None:  # case 272
     async def step() -> None:
         raise Abort("no such page")
 
@@ -333,17 +333,17 @@ def test_abort_from_a_task_group_is_an_abort(q: Any) -> None:  # case 272
         async with asyncio.TaskGroup() as group:
             group.create_task(step())
 
-    assert ended(q, job, max_attempts=5).reason == "aborted"
+    assert ended(memory, job, max_attempts=5).reason == "aborted"
 
 
-def test_an_abort_that_was_handled_is_none(q: Any) -> None:
+def test_an_abort_that_was_handled_is_none(memory: Any) -> None:
     def job(data: Any) -> None:
         try:
             raise Abort("no such page")
         except Abort:
             raise ValueError("something else") from None
 
-    assert ended(q, job).reason == "no_attempts"
+    assert ended(memory, job).reason == "no_attempts"
 
 
 BURIES: dict[str, tuple[BaseException, str | None]] = {
@@ -540,8 +540,8 @@ def test_an_async_handler_ends_its_task_together_with_what_it_puts(bench: Bench,
     assert asyncio.run(main()) == (("together", 1) if then == "commit" else ("alone", 0))
 
 
-def test_only_async_handlers_have_a_task_to_await(q: Any) -> None:
-    task = ended(q, lambda data: current_run().atask)
+def test_only_async_handlers_have_a_task_to_await(memory: Any) -> None:
+    task = ended(memory, lambda data: current_run().atask)
     assert "run.atask is for async handlers" in task.error
 
 

@@ -50,11 +50,11 @@ def test_a_task_that_succeeds_at_last_is_done(q: Any) -> None:
     assert (tally.ok, tally.trouble) == (1, 2)
 
 
-def test_a_task_may_have_attempts_of_its_own(q: Any) -> None:
+def test_a_task_may_have_attempts_of_its_own(memory: Any) -> None:
     calls: list[Any] = []
-    handler = q.handler("jobs", max_attempts=9, retry=0)(failing(calls))
+    handler = memory.handler("jobs", max_attempts=9, retry=0)(failing(calls))
     handler.put(1, max_attempts=2)
-    work(q)
+    work(memory)
     assert calls == [(1, False), (2, True)]
 
 
@@ -153,12 +153,12 @@ def test_a_delayed_task_starts_soon_after_its_time(q: Any) -> None:  # case 266
     assert seen[0] >= task.ready_at
 
 
-def test_the_horizon_is_how_far_a_run_to_the_end_looks(q: Any) -> None:
+def test_the_horizon_is_how_far_a_run_to_the_end_looks(memory: Any) -> None:
     calls: list[Any] = []
-    handler = q.handler("jobs")(calls.append)
+    handler = memory.handler("jobs")(calls.append)
     handler.put(1, delay=0.05)
     handler.put(2, delay=3600)
-    work(q, horizon=60)
+    work(memory, horizon=60)
     assert calls == [1]
 
 
@@ -185,7 +185,7 @@ def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(q: Any) ->
         if data == "fail":
             raise ValueError
 
-    options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "attempt_limit": 0.2}
+    options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "retry": 0, "attempt_limit": 0.2}
     handler = q.handler("jobs", **options)(job)
     other = q.handler("other", **options)(job)
     tasks = {data: handler.put(data) for data in ("fail", "abort", "slow", "ok")}
@@ -404,10 +404,10 @@ class Told(list[tuple[Any, ...]]):
         self.append(("dec", name, tube))
 
 
-def test_hooks_are_told_in_order_for_each_task(q: Any) -> None:  # case 292
+def test_hooks_are_told_in_order_for_each_task(memory: Any) -> None:  # case 292
     told = Told()
 
-    @q.handler("jobs", max_attempts=1)
+    @memory.handler("jobs", max_attempts=1)
     def job(data: int) -> None:
         if data == 1:
             raise ValueError
@@ -415,8 +415,8 @@ def test_hooks_are_told_in_order_for_each_task(q: Any) -> None:  # case 292
             raise penstock.Abort
 
     job.put_many([0, 1, 2])
-    q.tube("jobs").put("no number")
-    work(q, concurrency=1, hooks=told, name="w1")
+    memory.tube("jobs").put("no number")
+    work(memory, concurrency=1, hooks=told, name="w1")
     steps = [told[n : n + 3] for n in range(0, len(told), 3)]
     assert [step[1][3] for step in steps] == [True, False, False, False]
     for step in steps:

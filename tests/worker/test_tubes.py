@@ -60,13 +60,13 @@ def test_a_put_does_not_alter_a_tube_and_a_worker_does(every_q: Any, caplog: pyt
     assert line.startswith("tube 'jobs' was altered for") and "'max_attempts': 5" in line and "retry" not in line
 
 
-def test_a_tube_that_is_as_it_should_be_is_not_altered(q: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_tube_that_is_as_it_should_be_is_not_altered(memory: Any, caplog: pytest.LogCaptureFixture) -> None:
     retry = Exponential(base=2, max=60)
     options = {"max_attempts": 3, "ttr": 9.5, "keep": True, "capacity": 100, "retry": retry, "ttl": 60}
-    q.create_tube("jobs", **options)
-    q.handler("jobs", **options)(nothing)
+    memory.create_tube("jobs", **options)
+    memory.handler("jobs", **options)(nothing)
     with caplog.at_level(logging.INFO, "penstock"):
-        work(q)
+        work(memory)
     assert made(caplog) == []
 
 
@@ -150,18 +150,18 @@ def test_two_programs_that_start_at_once_make_one_tube(bench: Bench) -> None:
     assert len(queues[0].tube("jobs").tasks()) == 3
 
 
-def test_a_worker_may_serve_some_tubes_of_a_program(q: Any) -> None:
+def test_a_worker_may_serve_some_tubes_of_a_program(memory: Any) -> None:
     seen: list[Any] = []
     for name in ("a", "b", "c"):
-        q.handler(name)(lambda data: seen.append(data)).put(name)
-    work(q, tubes=["a", "c"])
+        memory.handler(name)(lambda data: seen.append(data)).put(name)
+    work(memory, tubes=["a", "c"])
     assert sorted(seen) == ["a", "c"]
 
 
-def test_a_put_to_a_tube_nobody_made_is_refused(q: Any) -> None:  # case 257
-    q.handler("jobs")(nothing)
+def test_a_put_to_a_tube_nobody_made_is_refused(memory: Any) -> None:  # case 257
+    memory.handler("jobs")(nothing)
     with pytest.raises(penstock.TubeNotFound):
-        q.tube("other")
+        memory.tube("other")
 
 
 # -- keys ------------------------------------------------------------------------------------------
@@ -333,15 +333,15 @@ def test_a_hook_that_breaks_buries_the_task_and_says_so(q: Any, watched: Watched
     assert "retry_delay" in found[0].error or "hook" in found[0].error
 
 
-def test_a_kind_that_is_only_features_serves_too(q: Any) -> None:
-    q.register_kind("urgent", Features(pri=True))
+def test_a_kind_that_is_only_features_serves_too(memory: Any) -> None:
+    memory.register_kind("urgent", Features(pri=True))
     seen: list[Any] = []
-    handler = q.handler("jobs", kind="urgent")(seen.append)
+    handler = memory.handler("jobs", kind="urgent")(seen.append)
     handler.put(1, pri=5)
     handler.put(2, pri=-5)
-    assert work(q, concurrency=1, prefetch=0).ok == 2
+    assert work(memory, concurrency=1, prefetch=0).ok == 2
     assert seen == [2, 1]
-    assert q.tube("jobs").options["retry"] is None
+    assert memory.tube("jobs").options["retry"] is None
 
 
 # -- tables of the user's --------------------------------------------------------------------------
