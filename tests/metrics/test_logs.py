@@ -123,8 +123,9 @@ def test_a_failed_run_is_told_with_its_fields(q: Any, stream: io.StringIO) -> No
 
     task = job.put({"password": "hunter2"}, lane="a.example", key="mine")
     work(q)
-    (line,) = [line for line in lines(stream) if line["level"] == "WARNING"]
-    assert line["message"] == f"task {task.id!r} of 'jobs' failed: ValueError: no luck"
+    (line,) = [line for line in lines(stream) if line["level"] == "ERROR"]
+    how = "failed in attempt 1 of 1, buried: no attempts left"
+    assert line["message"] == f"task {task.id!r} of 'jobs' {how}: ValueError: no luck"
     facts = {"tube": "jobs", "task_id": task.id, "attempt": 1, "lane": "a.example", "key": "mine", "ending": "fail"}
     assert {name: line[name] for name in facts} == facts
     assert line["seconds"] >= 0

@@ -294,7 +294,7 @@ def test_a_failure_is_logged_with_its_facts(memory: Any, caplog: pytest.LogCaptu
     with caplog.at_level(logging.INFO, "penstock"):
         task = ended(memory, raising(ValueError("odd number")))
     (record,) = [record for record in caplog.records if "odd number" in record.getMessage()]
-    assert record.levelname == "WARNING"
+    assert record.levelname == "ERROR"
     facts = vars(record)
     assert (facts["tube"], facts["task_id"], facts["attempt"], facts["ending"]) == ("jobs", task.id, 1, "fail")
 

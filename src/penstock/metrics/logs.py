@@ -12,7 +12,7 @@ import msgspec
 from penstock.model.errors import UsageError, shown
 
 FIELDS = (
-    *("tube", "task_id", "attempt", "lane", "key", "ending", "seconds"),
+    *("tube", "task_id", "attempt", "max_attempts", "lane", "key", "ending", "seconds"),
     *("pid", "slots", "handlers", "ok", "failed", "given_back", "lost", "tubes"),
 )
 """What a line may say beside its message. Nothing else is shown: no data of tasks, no sessions, no tokens."""
@@ -39,8 +39,8 @@ class JsonFormatter(logging.Formatter):
         line |= {name: known[name] for name in FIELDS if known.get(name) is not None}
         if record.exc_info and record.exc_info[0] is not None:
             line["exception"] = self.formatException(record.exc_info)
-        elif record.exc_text:
-            line["exception"] = record.exc_text
+        elif text := record.exc_text or known.get("exception"):
+            line["exception"] = text
         if record.stack_info:
             line["stack"] = self.formatStack(record.stack_info)
         return _encoded(line)

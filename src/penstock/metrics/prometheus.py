@@ -145,7 +145,7 @@ class Endpoint:
         self.close()
 
 
-def serve(queue: Any, worker: Worker | None = None, port: int = 9187, host: str = "127.0.0.1") -> Endpoint:
+def serve(queue: Any, worker: Worker | None = None, port: int = 9464, host: str = "127.0.0.1") -> Endpoint:
     """Answer Prometheus on a port of this process; 0 is a free one, host "0.0.0.0" is for other machines.
 
     >>> import penstock, urllib.request

@@ -16,7 +16,7 @@ from penstock.handlers import Definition, Registry
 from penstock.model.duration import SECOND
 from penstock.worker import settling
 from penstock.worker.fetch import Fetcher
-from penstock.worker.run import Run, enter
+from penstock.worker.run import Run, enter, facts
 from penstock.worker.runners import Runners
 from penstock.worker.settling import REFUND, Ending
 from penstock.worker.tally import Hooks, Tally
@@ -32,7 +32,7 @@ LAST_WORDS = 5.0
 """Seconds, after the grace, in which handlers can clean up and tasks are given back."""
 TAKEN_AWAY = ("lost", "late")
 """Why a run is to stop whose task is not ours any more."""
-WORDS = {"fail": "failed", "abort": "aborted", "bury": "was buried"}
+WORDS = {"fail": "failed", "abort": "aborted", "bury": "was buried", "unknown_handler": "was buried"}
 
 
 class Slots:
@@ -112,7 +112,10 @@ class Slots:
     def _no_handler(self, task: Task) -> None:
         if task.tube in self.buries_unknown:
             text = f"no handler of this worker is for tube {task.tube!r}"
-            self.fetcher.end(task, Ending("unknown_handler", text))
+            ending = Ending("unknown_handler", text)
+            self.tally.of(task.tube).add(False, None, ending.verb)
+            _log_trouble(task, ending, None)
+            self.fetcher.end(task, ending)
         else:  # it was there until the code was reloaded
             self.fetcher.end(task, REFUND)
         self.fetcher.poke()
@@ -146,8 +149,8 @@ class Slots:
             if self._hooks is not None:
                 _call(self._hooks.measure, self._name, tube, ok, seconds)
             if log.isEnabledFor(logging.DEBUG):
-                facts = {**run.facts, "ending": outcome, "seconds": round(seconds, 6)}
-                log.debug("task %r of %r has run: %s", run.task.id, tube, outcome, extra=facts)
+                more = {**run.facts, "ending": outcome, "seconds": round(seconds, 6)}
+                log.debug("task %r of %r has run: %s", run.task.id, tube, outcome, extra=more)
             return ending
         finally:
             tally.busy -= 1
@@ -162,6 +165,8 @@ class Slots:
             task = run.task
             log.warning("what became of task %r of %r came too late: %s", task.id, task.tube, run.why, extra=run.facts)
             return settling.NOTHING
+        if not ending.ok:
+            _log_trouble(run.task, ending, time.monotonic() - run.started)
         return ending
 
     async def _answered(self, run: Run) -> Ending:
@@ -188,11 +193,6 @@ class Slots:
             ending = settling.raised(task, error)
             if run.why == "stopping" and ending.verb == "fail":
                 return REFUND
-            if not ending.ok:
-                facts = {**run.facts, "ending": ending.verb, "seconds": round(time.monotonic() - run.started, 6)}
-                log.warning(
-                    "task %r of %r %s: %s", task.id, task.tube, WORDS[ending.verb], ending.headline, extra=facts
-                )
             return ending
 
     async def _through_middleware(self, run: Run, value: Any) -> Any:
@@ -355,6 +355,19 @@ def _outcome(run: Run, ending: Ending) -> str:
     if run.why in TAKEN_AWAY and run.task._ended is None:
         return run.why
     return "by_hand" if ending is settling.NOTHING else ending.verb
+
+
+def _log_trouble(task: Task, ending: Ending, seconds: float | None) -> None:
+    """Tell of an ending that is not ok; all of them are told of here. The text of the error holds no frame alive."""
+    how, level = WORDS[ending.verb], logging.WARNING
+    if ending.verb == "fail":
+        how += f" in attempt {task.attempt}" + (f" of {task.max_attempts}" if task.max_attempts is not None else "")
+        if task.last_attempt:
+            how, level = how + ", buried: no attempts left", logging.ERROR
+    more = {**facts(task), "max_attempts": task.max_attempts, "ending": ending.verb, "exception": ending.value}
+    if seconds is not None:
+        more["seconds"] = round(seconds, 6)
+    log.log(level, "task %r of %r %s: %s", task.id, task.tube, how, ending.headline, extra=more)
 
 
 def _call(hook: Callable[..., None], *args: Any) -> None:

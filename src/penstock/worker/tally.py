@@ -34,13 +34,15 @@ class TubeTally:
         self.busy = 0
         self.ok = 0
         self.trouble = 0
-        """Runs that failed, aborted, had bad data, or lost their task."""
+        """Runs that failed, aborted, had bad data, lost their task, or had no handler."""
         self.outcomes: dict[str, int] = {}
-        """The same runs by how they ended: ack, fail, abort, bury, release, refund, by_hand, lost or late."""
+        """The same runs by how they ended: ack, fail, abort, bury, release, refund, by_hand, lost, late or
+        unknown_handler."""
         self.seconds = 0.0
         self.buckets = [0] * (len(BUCKETS) + 1)
 
-    def add(self, ok: bool, seconds: float, outcome: str | None = None) -> None:
+    def add(self, ok: bool, seconds: float | None, outcome: str | None = None) -> None:
+        """Count a run; one without seconds never began, and is not among the durations."""
         if outcome == "refund":  # it counts as not run; Tally.given_back has it
             pass
         elif ok:
@@ -49,8 +51,9 @@ class TubeTally:
             self.trouble += 1
         outcome = outcome or ("ack" if ok else "fail")
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self.seconds += seconds
-        self.buckets[bisect_left(BUCKETS, seconds)] += 1
+        if seconds is not None:
+            self.seconds += seconds
+            self.buckets[bisect_left(BUCKETS, seconds)] += 1
 
 
 class Tally:
