@@ -223,6 +223,14 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     request.param.clean(url)
 
 
+@pytest.fixture
+def quick() -> Iterator[Any]:
+    """The same in memory, for what the engine has no part in."""
+    bench = Bench("memory:")
+    yield bench
+    bench.q.close()
+
+
 def test_a_task_is_put_at_every_fire(bench: Any) -> None:
     made = bench.q.schedule("s", "jobs", {"of": "sales"}, every=60, pri=5, key="k", on_conflict="replace")
     assert (made.next_at - bench.q.schedules()[0].next_at) == timedelta(0)
@@ -255,58 +263,58 @@ def test_a_change_of_the_definition_replaces_it_and_nothing_else_does(bench: Any
     assert bench.q.schedules() == [second]
 
 
-def test_overlapping_fires_are_put_once_while_the_last_one_lives(bench: Any) -> None:
-    bench.q.schedule("s", "jobs", every=60, key="only", on_conflict="ignore")
-    bench.q.schedule("t", "jobs", every=60, key="other")  # an error of the key is no error of the schedule
-    with Working(bench.q, tubes=[]):
+def test_overlapping_fires_are_put_once_while_the_last_one_lives(quick: Any) -> None:
+    quick.q.schedule("s", "jobs", every=60, key="only", on_conflict="ignore")
+    quick.q.schedule("t", "jobs", every=60, key="other")  # an error of the key is no error of the schedule
+    with Working(quick.q, tubes=[]):
         for _ in range(3):
-            bench.clock.advance(60)
-            assert bench.settle() == 2
-        for task in bench.tube.take_many(2):
+            quick.clock.advance(60)
+            assert quick.settle() == 2
+        for task in quick.tube.take_many(2):
             task.ack()
-        bench.clock.advance(60)
-        assert bench.settle() == 2
+        quick.clock.advance(60)
+        assert quick.settle() == 2
 
 
-def test_a_schedule_goes_on_when_its_tube_is_back(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
-    bench.q.schedule("s", "nowhere", every=60)
-    with Working(bench.q, tubes=[]):
-        bench.clock.advance(60)
-        bench.settle()
+def test_a_schedule_goes_on_when_its_tube_is_back(quick: Any, caplog: pytest.LogCaptureFixture) -> None:
+    quick.q.schedule("s", "nowhere", every=60)
+    with Working(quick.q, tubes=[]):
+        quick.clock.advance(60)
+        quick.settle()
         until(lambda: "cannot put into tube 'nowhere'" in caplog.text)
-        tube = bench.q.create_tube("nowhere")
-        bench.clock.advance(60)
-        bench.settle()
+        tube = quick.q.create_tube("nowhere")
+        quick.clock.advance(60)
+        quick.settle()
         assert tube.statistics().tasks["ready"] == 1
 
 
-def test_a_schedule_that_fits_its_tube_no_more_is_told_of(bench: Any, caplog: pytest.LogCaptureFixture) -> None:
-    plain = bench.q.create_tube("plain", "fifo")
-    bench.q.schedule("s", "plain", every=60, pri=5)
-    with Working(bench.q, tubes=[]):
-        bench.clock.advance(60)
-        bench.settle()
+def test_a_schedule_that_fits_its_tube_no_more_is_told_of(quick: Any, caplog: pytest.LogCaptureFixture) -> None:
+    plain = quick.q.create_tube("plain", "fifo")
+    quick.q.schedule("s", "plain", every=60, pri=5)
+    with Working(quick.q, tubes=[]):
+        quick.clock.advance(60)
+        quick.settle()
         until(lambda: "cannot put into tube 'plain'" in caplog.text or "could not put its task" in caplog.text)
         assert "pri" in caplog.text
     assert plain.statistics().tasks["total"] == 0
-    assert bench.q.tube(SCHEDULES).statistics().tasks["delayed"] == 1
+    assert quick.q.tube(SCHEDULES).statistics().tasks["delayed"] == 1
 
 
-def test_what_is_no_schedule_is_buried(bench: Any) -> None:
-    bench.q.schedule("s", "jobs", every=60)
-    stray = bench.q.tube(SCHEDULES).put({"name": "odd"})
-    with Working(bench.q, tubes=[]):
-        until(lambda: bench.q.tube(SCHEDULES).peek(stray.id).state == "buried")
+def test_what_is_no_schedule_is_buried(quick: Any) -> None:
+    quick.q.schedule("s", "jobs", every=60)
+    stray = quick.q.tube(SCHEDULES).put({"name": "odd"})
+    with Working(quick.q, tubes=[]):
+        until(lambda: quick.q.tube(SCHEDULES).peek(stray.id).state == "buried")
 
 
-def test_unscheduling_ends_it(bench: Any) -> None:
-    bench.q.schedule("s", "jobs", every=60)
-    assert bench.q.unschedule("s")
-    assert not bench.q.unschedule("s")
-    assert bench.q.schedules() == []
-    with Working(bench.q, tubes=[]):
-        bench.clock.advance(600)
-        assert bench.settle() == 0
+def test_unscheduling_ends_it(quick: Any) -> None:
+    quick.q.schedule("s", "jobs", every=60)
+    assert quick.q.unschedule("s")
+    assert not quick.q.unschedule("s")
+    assert quick.q.schedules() == []
+    with Working(quick.q, tubes=[]):
+        quick.clock.advance(600)
+        assert quick.settle() == 0
 
 
 @pytest.fixture
@@ -384,20 +392,20 @@ def test_a_fire_that_the_store_does_not_take_is_tried_again(bench: Any, monkeypa
     assert bench.q.tube(SCHEDULES).statistics().tasks["delayed"] == 1
 
 
-def test_schedules_are_fired_although_every_slot_is_busy(bench: Any) -> None:
+def test_schedules_are_fired_although_every_slot_is_busy(quick: Any) -> None:
     go_on, inside = threading.Event(), threading.Event()
 
-    @bench.q.handler("slow")
+    @quick.q.handler("slow")
     def slow(n: int) -> None:
         inside.set()
         assert go_on.wait(30)
 
     slow.put(1)
-    bench.q.schedule("s", "jobs", every=60)
-    with Working(bench.q, concurrency=1) as working:
+    quick.q.schedule("s", "jobs", every=60)
+    with Working(quick.q, concurrency=1) as working:
         assert inside.wait(30)
-        bench.clock.advance(60)
-        assert bench.settle() == 1
+        quick.clock.advance(60)
+        assert quick.settle() == 1
         go_on.set()
         until(lambda: working.tally.ok == 1)
     assert list(working.tally.tubes) == ["slow"]  # a fire is no run of a handler
@@ -416,17 +424,17 @@ def test_hundreds_of_schedules_that_are_due_at_once_are_all_fired(tmp_path: Path
         assert {task.data for task in tube.take_many(500)} == set(range(500))
 
 
-def test_a_periodic_handler_is_scheduled_by_its_worker(bench: Any) -> None:
+def test_a_periodic_handler_is_scheduled_by_its_worker(quick: Any) -> None:
     seen: list[Any] = []
 
-    @bench.q.periodic("beat", every=60, data="now", put={"ttl": 30}, max_attempts=3)
+    @quick.q.periodic("beat", every=60, data="now", put={"ttl": 30}, max_attempts=3)
     def beat(data: str, run: penstock.Run) -> None:
         seen.append((data, run.task.max_attempts))
 
-    assert bench.q.schedules() == []
-    with Working(bench.q):
-        until(lambda: bench.q.schedules())
-        bench.clock.advance(60)
+    assert quick.q.schedules() == []
+    with Working(quick.q):
+        until(lambda: quick.q.schedules())
+        quick.clock.advance(60)
         until(lambda: seen == [("now", 3)])
 
 
@@ -440,11 +448,11 @@ def test_defining_a_periodic_handler_again_replaces_its_schedule() -> None:
         assert [schedule.every for schedule in q.handlers.schedules] == [120 * SECOND]
 
 
-def test_one_shot_mode_fires_nothing(bench: Any) -> None:
-    bench.q.schedule("s", "jobs", every=60)
-    bench.clock.advance(600)
-    penstock.Worker(bench.q, tubes=["jobs"]).run(until_empty=True, signals=False)
-    assert bench.tube.statistics().tasks["total"] == 0
+def test_one_shot_mode_fires_nothing(quick: Any) -> None:
+    quick.q.schedule("s", "jobs", every=60)
+    quick.clock.advance(600)
+    penstock.Worker(quick.q, tubes=["jobs"]).run(until_empty=True, signals=False)
+    assert quick.tube.statistics().tasks["total"] == 0
 
 
 # -- endless tasks ---------------------------------------------------------------------------------------
@@ -467,11 +475,11 @@ def test_an_endless_task_waits_its_period_and_is_not_worn_out(bench: Any) -> Non
     assert runs == [1] * 6
 
 
-def test_a_lost_endless_task_is_offered_again(bench: Any) -> None:  # case 289
+def test_a_lost_endless_task_is_offered_again(quick: Any) -> None:  # case 289
     runs: list[int] = []
     told = threading.Event()
 
-    @bench.q.handler("endless", max_attempts=5)
+    @quick.q.handler("endless", max_attempts=5)
     def endless(n: int, run: penstock.Run) -> None:
         runs.append(run.attempt)
         if len(runs) == 1:
@@ -479,13 +487,13 @@ def test_a_lost_endless_task_is_offered_again(bench: Any) -> None:  # case 289
             told.set()
 
     task = endless.put(1, repeat=60)
-    with Working(bench.q) as working:
+    with Working(quick.q) as working:
         until(lambda: runs)
-        bench.q.tube("endless").snatch(task.id)
+        quick.q.tube("endless").snatch(task.id)
         working.worker._slots.fetcher.check([run.task for run in working.worker._slots.running])  # type: ignore[union-attr]
         assert told.wait(30)
         until(lambda: len(runs) == 2)
-        until(lambda: bench.q.tube("endless").statistics().tasks["delayed"] == 1)
+        until(lambda: quick.q.tube("endless").statistics().tasks["delayed"] == 1)
     assert runs == [1, 2]
 
 
