@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from penstock.aio import AsyncQueue
 from penstock.blocking import Queue, Tube
 from penstock.handlers import Registry
 from penstock.model.duration import SECOND, Seconds, length
@@ -59,7 +60,7 @@ class Worker:
 
     def __init__(
         self,
-        queue: Any,
+        queue: Queue | AsyncQueue,
         *,
         concurrency: int = 10,
         tubes: Iterable[str] | Mapping[str, float] | None = None,
@@ -69,15 +70,15 @@ class Worker:
         hooks: Hooks | None = None,
         name: str = "worker",
     ) -> None:
-        self._app = queue
-        self.name = name
+        self._app: Any = _checked_queue(queue)
+        self.name = _checked_name(name)
         self.concurrency = check_count(concurrency, "concurrency")
         self.grace = (length(grace, "grace") or 0) / SECOND
         self.tally = Tally()
         self._weights = _weights(tubes)
         self._most_ahead = MOST_AHEAD * concurrency if prefetch is None else check_count(prefetch, "prefetch", 0)
-        self._processes = processes
-        self._hooks = hooks
+        self._processes = None if processes is None else check_count(processes, "processes")
+        self._hooks = _checked_hooks(hooks)
         self.abandoned = 0
         """How many handlers still ran when the worker had stopped; a process need not wait for them."""
         self._told_to_stop = 0
@@ -339,6 +340,25 @@ def _tube(queue: Queue, registry: Registry, name: str) -> Tube:
         raise UsageError(f"{error}, and no handler says what it should be") from None
     log.warning("tube %r has no handler here: its tasks will be buried", name)
     return tube
+
+
+def _checked_queue(queue: Queue | AsyncQueue) -> Queue | AsyncQueue:
+    if not isinstance(queue, Queue | AsyncQueue):
+        raise UsageError(f"a worker needs a queue, as connect() or aconnect() give, got {shown(queue)}")
+    return queue
+
+
+def _checked_name(name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"name must be text, got {shown(name)}")
+    return name
+
+
+def _checked_hooks(hooks: Hooks | None) -> Hooks | None:
+    names = ("inc_busy", "measure", "dec_busy")
+    if hooks is not None and not all(callable(getattr(hooks, name, None)) for name in names):
+        raise UsageError(f"hooks must have {', '.join(names)}, as penstock.worker.Hooks has, got {shown(hooks)}")
+    return hooks
 
 
 def _weights(tubes: Iterable[str] | Mapping[str, float] | None) -> dict[str, float] | None:
