@@ -52,20 +52,21 @@ def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator
     session = new_session(None if seconds is None or uuid else check_ttl(seconds), direct=False)
     engine = open_engine(url, None, "strict")
     queue = Queue(engine, session)
+    begun = False
     try:
         queue._start()
-    except BaseException:
-        engine.close()
-        raise
-    try:
+        begun = True
         if uuid:
             queue.identify(uuid)
             if seconds is not None and check_ttl(seconds) > queue._session.ttl:
                 queue.configure(session_ttl=seconds)
         yield queue
-    except BaseException:
-        with suppress(PenstockError):  # the first error is the one to tell
-            leave(queue) if uuid and queue.identify() != session.uuid else queue.close()
+    except BaseException as error:
+        if not begun and isinstance(error, PenstockError):
+            engine.close()  # who refuses the session need not be asked to end it
+        else:
+            with suppress(PenstockError):  # the first error is the one to tell
+                leave(queue) if uuid and queue.identify() != session.uuid else queue.close()
         raise
     leave(queue)
 
