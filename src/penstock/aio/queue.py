@@ -268,13 +268,14 @@ class AsyncQueue:
         put: options of the tasks
         options: of the handler
         """
-        asked = schedules.new_schedule(tube, tube, data, cron, every, tz, missed, put or {})
+        asked = schedules.new_schedule(tube, tube, None, cron, every, tz, missed, put or {})
         define = self.handler(tube, **options)
 
         def also(function: Callable[P, R]) -> AsyncHandler[P, R]:
+            whole = asked._replace(data=handlers.periodic_data(function, data))
             made = define(function)
             known = self.handlers.schedules
-            known[:] = [*(one for one in known if one.name != asked.name), asked]
+            known[:] = [*(one for one in known if one.name != whole.name), whole]
             return made
 
         return also
@@ -313,13 +314,15 @@ class AsyncQueue:
         tube = await self.create_tube(SCHEDULES, if_not_exists=True)
         made = schedules.first(asked, self._engine.clock.now())
         while True:
-            task = await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="ignore")
+            task = await tube.put(
+                made.to_data(), delay=made.next_at, key=made.name, pri=made.next, on_conflict="ignore"
+            )
             found = Schedule.from_data(task.data)
             ends = task.cancel_asked or task.state == State.BURIED
             if task.outcome != "existing" or (found.same_as(made) and not ends):
                 return found
             try:
-                await tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="replace")
+                await tube.put(made.to_data(), delay=made.next_at, key=made.name, pri=made.next, on_conflict="replace")
                 return made
             except DuplicateKey:  # it is being fired: what comes of that does not count any more
                 with suppress(NotTaken, TaskNotFound):

@@ -350,13 +350,14 @@ class Queue:
         >>> @q.periodic("sweep", every=3600)
         ... def sweep(data: None) -> None: ...
         """
-        asked = schedules.new_schedule(tube, tube, data, cron, every, tz, missed, put or {})
+        asked = schedules.new_schedule(tube, tube, None, cron, every, tz, missed, put or {})
         define = self.handler(tube, **options)
 
         def also(function: Callable[P, R]) -> Handler[P, R]:
+            whole = asked._replace(data=handlers.periodic_data(function, data))
             made = define(function)
             known = self.handlers.schedules
-            known[:] = [*(one for one in known if one.name != asked.name), asked]
+            known[:] = [*(one for one in known if one.name != whole.name), whole]
             return made
 
         return also
@@ -407,13 +408,13 @@ class Queue:
         tube = self.create_tube(SCHEDULES, if_not_exists=True)
         made = schedules.first(asked, self._engine.clock.now())
         while True:
-            task = tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="ignore")
+            task = tube.put(made.to_data(), delay=made.next_at, key=made.name, pri=made.next, on_conflict="ignore")
             found = Schedule.from_data(task.data)
             ends = task.cancel_asked or task.state == State.BURIED
             if task.outcome != "existing" or (found.same_as(made) and not ends):
                 return found
             try:
-                tube.put(made.to_data(), delay=made.next_at, key=made.name, on_conflict="replace")
+                tube.put(made.to_data(), delay=made.next_at, key=made.name, pri=made.next, on_conflict="replace")
                 return made
             except DuplicateKey:  # it is being fired: what comes of that does not count any more
                 with suppress(NotTaken, TaskNotFound):

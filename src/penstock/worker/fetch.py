@@ -68,6 +68,8 @@ class Fetcher:
         self.slots = 1
         self.processes = 1
         self.prefetch = 0
+        self._ahead = 0
+        """How many tasks are fetched ahead in this round."""
         self._held = 0
         self._held_apart = 0
         self._probed_at = 0.0
@@ -120,6 +122,7 @@ class Fetcher:
             line = self.lines.get(tube)
             if line is not None:  # it may be another one than that which took the task
                 line.held = max(0, line.held + number)
+                line.hot = line.hot or (number < 0 and line.is_prompt)  # what has ended makes room for the next
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Look whether tasks are still ours."""
@@ -138,6 +141,12 @@ class Fetcher:
                 old.tube, old.weight, old.in_process = line.tube, line.weight, line.in_process
         self.poke()
 
+    def have_processes(self, number: int) -> None:
+        """So many tasks can be in processes now."""
+        if number != self.processes:
+            self.processes = number
+            self.poke()
+
     def stop_taking(self, then: Callable[[], None]) -> None:
         """Take nothing any more; what was granted up to then is delivered before `then` is called."""
         self._taking = False
@@ -150,7 +159,7 @@ class Fetcher:
         self._closing = True
         self.poke()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(patience + 1)  # a store that does not answer does not let it go
         return self.unended
 
     # -- the thread --------------------------------------------------------------------------------
@@ -177,6 +186,9 @@ class Fetcher:
         self._leave()
         self._collect()
         now = time.monotonic()
+        # Beside a tube from which nothing may be fetched ahead nothing is: what waits here would take its slots.
+        prompt = any(line.is_prompt and not line.apart for line in self.lines.values())
+        self._ahead = 0 if prompt else self.prefetch
         if now >= self._resume_at:
             requests = [*self._ends(), *self._checks(), *self._takes(now)]
             if requests:
@@ -300,7 +312,7 @@ class Fetcher:
     def _room(self, line: Line) -> int:
         if line.apart:
             return line.apart - self._held_apart
-        room = self.slots + (0 if line.is_prompt else self.prefetch) - self._held
+        room = self.slots + self._ahead - self._held
         return min(room, self._free_processes()) if line.in_process else room
 
     def _free_processes(self) -> int:
@@ -370,7 +382,8 @@ class Fetcher:
                 line.failed(answer, time.monotonic())
                 return
             line.succeeded()
-            line.hot = len(answer or ()) >= asked
+            # Where there are limits fewer tasks than asked for are no sign that there are no more.
+            line.hot = len(answer or ()) >= (1 if line.is_prompt else asked)
             if not line.hot:
                 line.credit = 0.0
             self._hand_over(line, answer, began)
@@ -380,10 +393,15 @@ class Fetcher:
     def _hand_over(self, line: Line, records: Any, began: float) -> None:
         if not records:
             return
-        if not line.has_lanes and any(record.lane for record in records):
-            line.has_lanes = True
+        line.learn(records)
+        free = max(0, self._free_processes()) if line.in_process else len(records)
         self._hold(line.tube.name, len(records))
-        self._deliver([Task(line.tube, record, None, True) for record in records], began, line.is_prompt)
+        tasks = [Task(line.tube, record, None, True) for record in records]
+        self._deliver(tasks[:free], began, line.is_prompt)
+        for task in tasks[free:]:  # several tubes gave tasks for one process
+            line.hot = True
+            self.end(task, settling.REFUND)
+            self.poke()
 
     def _stand_in_line(self, now: float) -> None:
         """Wait where there was nothing, as long as there is room; give up the place where there is none.

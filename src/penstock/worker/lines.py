@@ -6,8 +6,12 @@ import logging
 
 from penstock.blocking import Tube
 from penstock.engines.line import Taker
+from penstock.model.duration import SECOND
+from penstock.model.task import Record
 
 log = logging.getLogger("penstock.worker")
+SHORT = 5 * SECOND
+"""A task whose run may last no longer than this is not fetched before there is a slot for it."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 
 
@@ -28,8 +32,8 @@ class Line:
         """It gave as many tasks as were asked for, so there may be more."""
         self.leaving = False
         """Nothing is taken from it any more; the thread forgets it at its next round."""
-        self.has_lanes = False
-        """A task of it has a lane: that may have limits which the tube knows nothing of."""
+        self.careful = False
+        """Tasks of it have lanes, which may have limits of their own, or little time."""
         self.credit = 0.0
         self.pause = 0.0
         self.not_before = 0.0
@@ -44,7 +48,13 @@ class Line:
         """Tasks of it are not taken before there is a slot: they would count as running, or use up a rate."""
         config = self.tube._config
         limits = (config.concurrency, config.lane_rate, config.lane_concurrency)
-        return self.has_lanes or self.in_process or any(limit is not None for limit in limits)
+        return self.careful or self.in_process or any(limit is not None for limit in limits)
+
+    def learn(self, records: list[Record]) -> None:
+        """What tasks of it are like."""
+        self.careful = self.careful or any(
+            record.lane or (record.deadline and record.deadline - (record.taken_at or 0) < SHORT) for record in records
+        )
 
     def may_be_asked(self, now: float) -> bool:
         return self.waiter is None and self.not_before <= now and not self.leaving

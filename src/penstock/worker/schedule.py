@@ -56,6 +56,8 @@ class Scheduler:
         put = self._put(schedule, fires.moments)
         release = ops.Release(
             *(SCHEDULES, task._lease(), task._tube._session, At(fires.next)),
+            # Of those that are due the one that has waited longest comes first, so none starves.
+            pri=fires.next,
             data=payload.encode(schedule._replace(next=fires.next).to_data()),
             refund=True,
         )

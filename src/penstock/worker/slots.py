@@ -54,6 +54,7 @@ class Slots:
         self.runners = Runners(number, processes)
         self.fetcher: Fetcher
         self._loop = asyncio.get_running_loop()
+        self._life = asyncio.current_task()
         self.running: dict[Run, asyncio.Task[None]] = {}
         self._buffer: deque[tuple[Task, float, float]] = deque()
         """Tasks that wait for slots, each with when it was asked for and since when it waits."""
@@ -79,8 +80,20 @@ class Slots:
                 add((task, began, now))
         if self._stopped:
             self._give_back_buffer()
-        else:
-            self._fill()
+            return
+        self._fill()
+        if first:
+            self._give_back(tasks)
+
+    def _give_back(self, tasks: list[Task]) -> None:
+        """Tasks that cannot wait and found no slot: several tubes had one for it."""
+        waiting = set(map(id, tasks))
+        late = [entry for entry in self._buffer if id(entry[0]) in waiting]
+        for entry in late:
+            self._buffer.remove(entry)
+            self.fetcher.end(entry[0], REFUND)
+        if late:
+            self.fetcher.poke()
 
     def _fill(self) -> None:
         while self._buffer and self._used < self._number:
@@ -181,7 +194,7 @@ class Slots:
         except asyncio.CancelledError as error:
             if run.why in TAKEN_AWAY:  # as it was told to
                 return settling.NOTHING
-            if task._ended is None and (run.why is not None or _was_cancelled()):
+            if task._ended is None and (run.why is not None or self._was_cancelled()):
                 return REFUND
             return settling.raised(task, error)
         except KeyboardInterrupt:
@@ -194,6 +207,10 @@ class Slots:
             if run.why == "stopping" and ending.verb == "fail":
                 return REFUND
             return ending
+
+    def _was_cancelled(self) -> bool:
+        """Whether a program ends its loop, and the worker with it. Others who cancel a run are part of its handler."""
+        return self._life is not None and self._life.cancelling() > 0
 
     async def _through_middleware(self, run: Run, value: Any) -> Any:
         go_on: Callable[[], Any] = partial(self.runners.call, run, value)
@@ -342,12 +359,6 @@ class Slots:
         log.warning("task %r of %r is to stop: %s", run.task.id, run.task.tube, why, extra=run.facts)
         if not run.thread:
             self.running[run].cancel()
-
-
-def _was_cancelled() -> bool:
-    """Whether somebody has cancelled this run from outside, such as a program that ends its loop."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _outcome(run: Run, ending: Ending) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -185,6 +186,7 @@ class Worker:
                 await self._work(queue, until_empty, horizon)
             finally:
                 self._queue = None
+                self._hurried.set()  # a store that does not answer has had its time
                 await self._unhurried(errand(_close, queue))
 
     async def _unhurried(self, future: asyncio.Future[R]) -> R | None:
@@ -211,17 +213,18 @@ class Worker:
             lambda tasks, began, first: soon(loop, slots.arrived, tasks, began, first),
             lambda task: soon(loop, slots.lost, task),
         )
-        fetcher.slots, fetcher.processes = self.concurrency, slots.runners.processes
+        fetcher.slots, fetcher.processes = self.concurrency, 0
         slots.buries_unknown = set(self._weights or ()) - {SCHEDULES}
         self._slots = slots
         if not until_empty or SCHEDULES in (self._weights or ()):
             slots.extra[SCHEDULES] = Scheduler(queue).handler
         await self._unhurried(errand(self._open_lines, queue, slots))
+        _prepare(slots)
         fetcher.start()
-        if self.on_start is not None:
-            self.on_start()
         watching = loop.create_task(slots.watch(queue), name="penstock watch")
         try:
+            if self.on_start is not None:
+                self.on_start()
             await self._until_stopped(queue, fetcher, until_empty, horizon)
         finally:
             await self._drain(slots, fetcher)
@@ -265,13 +268,13 @@ class Worker:
         slots.stop_starting()
         settled: asyncio.Future[None] = loop.create_future()
         fetcher.stop_taking(lambda: soon(loop, answer, settled, None))
-        # A store that does not answer does not let a fetcher go; handlers have their grace all the same.
-        await self._unhurried(settled)
         await slots.finish(self.grace, lambda: self._told_to_stop > 1)
         self.abandoned = len(slots.running)
-        left = await self._unhurried(errand(fetcher.close, LAST_WORDS))
-        if left or (left is None and fetcher.unended):
-            log.error("%d tasks could not be ended: they come back when their leases end", fetcher.unended)
+        # A store that does not answer does not let a fetcher go.
+        await asyncio.wait([settled], timeout=LAST_WORDS)
+        left = await errand(fetcher.close, LAST_WORDS if settled.done() else 0.0)
+        if left:
+            log.error("%d tasks could not be ended: they come back when their leases end", left)
         await slots.runners.close()
 
     # -- reloading ---------------------------------------------------------------------------------
@@ -294,6 +297,9 @@ class Worker:
             log.exception("the code could not be reloaded; the old one stays")
             return
         await self.take_over(queue)
+        del queue
+        # The old program is a circle of modules, functions and a queue whose session lives as long as it does.
+        await errand(gc.collect)
 
     async def take_over(self, queue: Any) -> None:
         """Use the handlers of another queue on the same store from now on.
@@ -325,8 +331,15 @@ class Worker:
                 "schedule %r goes on although the new code does not have it: unschedule(%r) ends it", name, name
             )
         slots.runners.renew()
+        _prepare(slots)
         slots.fetcher.poke()
         log.info("handlers reloaded: %s", ", ".join(sorted(queue.handlers)) or "none")
+
+
+def _prepare(slots: Slots) -> None:
+    """Have processes for the handlers that need them, and take tasks for as many as are ready."""
+    names = [name for name, line in slots.fetcher.lines.items() if line.in_process and name in slots.registry]
+    slots.runners.prepare([slots.registry[name] for name in names], slots.fetcher.have_processes)
 
 
 def _tube(queue: Queue, registry: Registry, name: str) -> Tube:

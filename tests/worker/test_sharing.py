@@ -1,0 +1,161 @@
+"""How tubes share the slots of one worker, and what a worker does when its store does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+from tests.worker.bench import Working, until, work
+
+import penstock.testing
+from penstock import Entry, Worker, worker
+from penstock.schedules import SCHEDULES
+from penstock.worker.app import App
+
+
+@pytest.mark.parametrize("limits", [{"concurrency": 1}, {"lane_concurrency": 1}, {"lane_rate": 100_000.0}], ids=str)
+@pytest.mark.parametrize("slots", [1, 4])
+def test_a_tube_with_limits_has_its_share_beside_one_without(memory, limits, slots):
+    ran = Counter[str]()
+    enough = threading.Event()
+
+    def count(tube: str) -> None:
+        ran[tube] += 1
+        if ran.total() >= 200:
+            enough.set()
+
+    @memory.handler("plain")
+    async def plain(n: int) -> None:
+        count("plain")
+
+    @memory.handler("limited", **limits)
+    async def limited(n: int) -> None:
+        count("limited")
+
+    plain.put_many(range(2000))
+    limited.put_many([Entry(n, lane=f"lane {n % 50}") for n in range(2000)])
+    with Working(memory, concurrency=slots):
+        enough.wait(30)
+        found = ran.copy()
+    assert found["limited"] > found.total() / 10 and found["plain"] > found.total() / 10, found
+
+
+def test_tasks_with_little_time_are_not_fetched_before_there_is_a_slot(memory):
+    blocked, go_on = threading.Event(), threading.Event()
+
+    @memory.handler("jobs", attempt_limit=4, max_attempts=1)
+    async def job(n: int) -> None:
+        if n == 300:
+            blocked.set()
+            await asyncio.to_thread(go_on.wait, 3)
+
+    job.put_many(range(320))
+    with Working(memory, concurrency=1):
+        assert blocked.wait(30)
+        taken = memory.tube("jobs").statistics().tasks["taken"]
+        go_on.set()
+        until(lambda: memory.tube("jobs").statistics().tasks["total"] == 0)
+    assert taken == 1
+
+
+def test_one_slot_keeps_no_task_of_many_tubes_that_have_limits(memory):
+    ran, go_on = threading.Event(), threading.Event()
+    names = [f"tube{n}" for n in range(20)]
+
+    async def job(n: int) -> None:
+        ran.set()
+        await asyncio.to_thread(go_on.wait, 30)
+
+    for name in names:
+        memory.handler(name, concurrency=1)(partial(job))
+    with Working(memory, concurrency=1) as working:
+        until(lambda: penstock.testing.waiting(memory) == len(names) + 1)  # the schedules are waited for too
+        tubes = [memory.tube(name) for name in names]
+        with memory.transaction() as tx:
+            for tube in tubes:
+                tube.put(1, transaction=tx)
+        assert ran.wait(30)
+        until(lambda: sum(memory.statistics()[name].tasks["taken"] for name in names) == 1)
+        go_on.set()
+        until(lambda: working.tally.ok == len(names))
+
+
+def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_stopping(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(worker.worker, "LAST_WORDS", 0.2)
+    path = tmp_path / "tasks.db"
+    ran, go_on = threading.Event(), threading.Event()
+    with penstock.connect(path) as q:
+
+        @q.handler("jobs")
+        def job(n: int) -> None:
+            ran.set()
+            go_on.wait(30)
+
+        job.put(1)
+        working = Working(q, grace=0.1).start()
+        assert ran.wait(30)
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            go_on.set()
+            until(lambda: working.tally.ok == 1)
+            working.stop()
+        finally:
+            other.execute("ROLLBACK")
+            other.close()
+
+
+def test_what_on_start_raises_ends_the_worker_and_nothing_else(memory):
+    @memory.handler("jobs")
+    def job(n: int) -> None: ...
+
+    def refuse() -> None:
+        raise OSError("no more room")
+
+    stopped = Worker(memory)
+    stopped.on_start = refuse
+    with pytest.raises(OSError, match="no more room"):
+        stopped.run(signals=False)
+    assert not [thread for thread in threading.enumerate() if thread.name == "penstock fetcher"]
+    job.put(1)
+    assert work(memory).ok == 1
+
+
+def test_of_schedules_that_are_due_the_one_that_has_waited_longest_comes_first(memory):
+    for name in ("a", "b"):
+        made = memory.schedule(name, "jobs", every=60)
+        (task,) = [task for task in memory.tube(SCHEDULES).tasks() if task.key == name]
+        assert task.pri == made.next
+
+
+def test_an_idle_worker_lets_go_of_the_queue_of_old_code(tmp_path: Path, monkeypatch):
+    (tmp_path / "sixth_app.py").write_text(
+        "import penstock\nq = penstock.connect('memory:sixth')\n@q.handler('jobs')\ndef job(n: int) -> None: ...\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    app = App("sixth_app:q")
+    old = weakref.ref(app.load())
+    reloading: Any = Worker(old())
+    reloading.app = app
+    gc.disable()
+    try:
+        thread = threading.Thread(target=reloading.run, kwargs={"signals": False})
+        started = threading.Event()
+        reloading.on_start = started.set
+        thread.start()
+        assert started.wait(30)
+        asyncio.run_coroutine_threadsafe(reloading._reload(app), reloading._loop).result(30)
+        until(lambda: old() is None)
+        reloading.stop()
+        thread.join(30)
+    finally:
+        gc.enable()
