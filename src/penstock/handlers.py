@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from penstock import calls, signature
+from penstock import calls, payload, signature
 from penstock.model import duration
 from penstock.model.errors import UsageError, shown
 from penstock.model.retry import Exponential
@@ -93,6 +93,23 @@ def check_tube(name: Any) -> str:
     if name == SCHEDULES:
         raise UsageError(f"tube {name!r} is where workers keep schedules: choose another name")
     return check_name(name)
+
+
+def periodic_data(function: Any, data: Any) -> Any:
+    """What a periodic task has as data; what the handler would not take is refused now, not at every fire."""
+    own = function.function if isinstance(function, Definition) else function
+    shape = signature.read(own).shape
+    try:
+        stored = shape.encode(data)
+    except UsageError:
+        if data is not None:
+            raise
+        name = getattr(own, "__qualname__", own)
+        raise UsageError(
+            f"{name}() takes {shape}, and gets data None at every fire: annotate it with None, or give data=.."
+        ) from None
+    payload.encode(stored)
+    return stored
 
 
 def _defaults(of: Kind | TubeConfig, said: Callable[[str], Any]) -> dict[str, Any]:
