@@ -24,7 +24,7 @@ from penstock.worker.runners import _outcome
 LIMIT = 10_000
 Context = contextvars.Context
 Middleware = list[Callable[..., Any]]
-FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+FAILURES = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError)
 """What is the task's own affair. Anything else, Ctrl-C or what pytest.fail() raises, ends the drain."""
 
 

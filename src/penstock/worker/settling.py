@@ -54,6 +54,7 @@ def raised(task: Task, error: BaseException) -> Ending:
     """A handler has raised."""
     if _is_ended(task):
         return NOTHING
+    error = _as_raised(error)
     said = alone(error)
     if isinstance(said, Release):
         try:
@@ -68,6 +69,13 @@ def raised(task: Task, error: BaseException) -> Ending:
     elsewhere = next((one for one in (error, error.__cause__) if isinstance(one, HandlerError)), None)
     text = text_of(error) if elsewhere is None else elsewhere.text
     return Ending("abort" if abort_in(error) else "fail", text)
+
+
+def _as_raised(error: BaseException) -> BaseException:
+    """Python lets no StopIteration out of a coroutine: it makes another error of it, which says less."""
+    cause = error.__cause__
+    is_made = isinstance(error, RuntimeError) and str(error) == "coroutine raised StopIteration"
+    return cause if is_made and isinstance(cause, StopIteration) else error
 
 
 def _is_ended(task: Task) -> bool:
