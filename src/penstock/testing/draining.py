@@ -19,7 +19,7 @@ from penstock.model.errors import UsageError
 from penstock.shape import BadPayload
 from penstock.testing.taking import Drained, Draining, Outcome
 from penstock.worker.run import Run, enter
-from penstock.worker.runners import _outcome
+from penstock.worker.runners import _outcome, _whole
 
 LIMIT = 10_000
 Context = contextvars.Context
@@ -144,7 +144,7 @@ async def _answer(outcome: Outcome) -> Any:
     """What came of a call in the end."""
     if outcome.error is not None:
         raise outcome.error
-    return await outcome.value if inspect.isawaitable(outcome.value) else outcome.value
+    return await _whole(outcome.value)
 
 
 async def _awaited(run: Run, middleware: Middleware, inner: Callable[[], Coroutine[Any, Any, Any]]) -> Outcome:
@@ -210,7 +210,8 @@ class Caller:
         if middleware:
             return self._in_steps(run, value, middleware, context)
         outcome = context.run(_invoke, run, value)
-        if not inspect.isawaitable(outcome.value):
+        given = outcome.value
+        if not (inspect.isawaitable(given) or inspect.isgenerator(given) or inspect.isasyncgen(given)):
             return outcome
         return self._runner.run(_awaited(run, [], partial(_answer, outcome)), context=context)
 
