@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -143,6 +144,23 @@ def test_every_error_is_one_line_that_says_what_to_do_next(shell: Shell):
         assert ran.status == status, (words, ran)
         assert ran.out == "" and len(ran.err.splitlines()) == 1, (words, ran)
         assert ran.err.startswith("penstock: ") and step in ran.err, (words, ran)
+
+
+def test_with_json_an_error_is_a_document_on_stderr(shell: Shell):
+    shell.inside("create", "mail")
+    for words, code, status, step in (
+        (["put", "nope", "1", "--json"], "tube_not_found", 68, "penstock create nope"),
+        (["--json", "put", "nope", "1"], "tube_not_found", 68, "penstock create nope"),
+        (["peek", "mail", "7", "--json"], "task_not_found", 73, "7"),
+        (["delete", "mail", "7", "--json"], "task_not_found", 73, "7"),
+        (["tubez", "--json"], "usage", 64, "Did you mean 'tubes'"),
+        (["put", "mail", "1", "--json", "--prio", "1"], "usage", 64, "see penstock put --help"),
+        (["put", "mail", "1", "--delay", "later", "--json"], "usage", 64, "2030-01-31T08:00"),
+    ):
+        ran = shell.inside(*words)
+        document = json.loads(ran.err)
+        assert (ran.out, ran.status) == ("", status), (words, ran)
+        assert (document["error"], document["exit"]) == (code, status) and step in document["message"], (words, ran)
 
 
 def test_the_exit_status_is_the_place_of_the_error_in_the_table():

@@ -145,6 +145,35 @@ def test_hanging_up_loads_new_code_and_leaves_what_runs_alone(shell, folder, q):
         assert numbers(worker.err.lines[-1]) == {"done": 3, "failed": 0}
 
 
+WAITING = """
+import os, pathlib, threading
+os.write(1, b"importing\\n")
+while not pathlib.Path("go").exists():
+    threading.Event().wait(0.005)
+"""
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_while_the_program_is_imported_ends_it(shell, folder, q, number, status):
+    (folder / "shop.py").write_text(WAITING + PROGRAM)
+    with Running(shell, "worker", "shop:q") as worker:
+        worker.out.said("importing")
+        worker.signal(number)
+        assert worker.ended() == status
+    assert not any("Traceback" in line for line in worker.err.lines)
+
+
+def test_hanging_up_while_the_program_is_imported_loads_it_again(shell, folder, q):
+    (folder / "shop.py").write_text(WAITING + PROGRAM)
+    with Running(shell, "worker", "shop:q") as worker:
+        worker.out.said("importing")
+        worker.signal(signal.SIGHUP)
+        (folder / "go").touch()
+        worker.err.said("handlers reloaded")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
 def test_it_reloads_by_itself_when_a_file_changes(shell, folder, q):
     (folder / "words.py").write_text("WORD = 'sent'\n")
     (folder / "shop.py").write_text("import words\n" + PROGRAM.replace('"sent"', "words.WORD"))
@@ -175,7 +204,7 @@ def test_only_the_tubes_that_are_named(shell, folder, q):
         q.tube(name).put(1)
     done = shell.run("worker", "shop:q", "--tube", "thumbs=2.5", "--until-empty", "--log-level", "warning")
     assert (done.status, done.out) == (0, "thumb 1\n")
-    assert " for thumbs (thumb)." in done.err
+    assert f" for thumbs (thumb) of sqlite:///{folder.resolve() / 'shop.db'}." in done.err
     assert q.tube("mail").statistics().tasks["ready"] == 1
 
 
@@ -184,8 +213,9 @@ def test_a_log_of_json_is_nothing_but_json(shell, folder, q):
     done = shell.run("worker", "shop:q", "--until-empty", "--log-format", "json")
     lines = [json.loads(line) for line in done.err.splitlines()]
     beginning = next(line for line in lines if "handlers" in line)
+    assert beginning["store"] == f"sqlite:///{folder.resolve() / 'shop.db'}"
     assert beginning["handlers"] == {"mail": "send", "slow": "wait_for", "thumbs": "thumb"}
-    failed = next(line for line in lines if line["level"] == "WARNING")
+    failed = next(line for line in lines if line["level"] == "ERROR")
     assert (failed["tube"], failed["attempt"]) == ("mail", 1) and "no such mail" in failed["message"]
     assert "1 failed" in lines[-1]["message"]
 
@@ -193,15 +223,50 @@ def test_a_log_of_json_is_nothing_but_json(shell, folder, q):
 def test_a_program_that_cannot_be_imported_is_told_with_its_own_lines(shell, folder):
     (folder / "broken.py").write_text("import os\nraise RuntimeError('not today')\n")
     done = shell.run("worker", "broken:q")
-    assert done.status == 1 and "RuntimeError: not today" in done.err
+    assert done.status == 64 and "RuntimeError: not today" in done.err
     assert re.findall(r'File "(.*)"', done.err) == [str(folder / "broken.py")]
     assert done.err.splitlines()[-1].startswith("penstock: broken cannot be imported")
+    document = json.loads(shell.run("worker", "broken:q", "--json").err)
+    assert (document["error"], document["exit"]) == ("usage", 64) and "not today" in document["message"]
+    assert str(folder / "broken.py") in document["trace"]
+
+
+def test_a_program_that_leaves_while_it_is_imported_is_told_as_one_that_fails(shell, folder):
+    (folder / "leaving.py").write_text("import sys\nsys.exit(3)\n")
+    done = shell.run("worker", "leaving:q")
+    assert done.status == 64 and "leaving cannot be imported" in done.err
+
+
+@pytest.mark.parametrize("rest", ["", "@q.handler('mail')\ndef send(n): ...\n"])
+def test_an_async_queue_that_nobody_awaits_is_told_what_to_be(shell, folder, rest):
+    (folder / "waiting.py").write_text(f"import penstock\nq = penstock.aconnect('shop.db')\n{rest}")
+    done = shell.run("worker", "waiting:q", PYTHONWARNINGS="default")
+    assert (done.status, len(done.err.splitlines())) == (64, 1), done.err
+    assert "penstock.connect(..)" in done.err and "loop" in done.err
+
+
+def test_a_program_that_is_not_on_the_store_of_url_is_refused(shell, folder):
+    (folder / "fixed.py").write_text("import penstock\nq = penstock.connect('fixed.db')\n")
+    done = shell.run("worker", "fixed:q", "--url", "other.db", "--until-empty")
+    assert done.status == 64
+    assert "/other.db" in done.err and "/fixed.db" in done.err and 'os.environ["PENSTOCK_URL"]' in done.err
+    for words in (["--url", "fixed.db"], ["--url", f"sqlite:///{folder}/fixed.db"], []):
+        assert shell.run("worker", "fixed:q", *words, "--until-empty").status == 0, words
+
+
+def test_a_run_that_fails_is_an_exit_status_if_that_is_asked_for(shell, folder, q):
+    for words, number, status in (([], -1, 0), (["--fail-on-error"], -1, 80), (["--fail-on-error"], 1, 0)):
+        q.tube("mail").put(number)
+        assert shell.run("worker", "shop:q", "--until-empty", *words).status == status, (words, number)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["nowhere:q"], "there is no module 'nowhere'"),
+        (["shop.nowhere:q"], "there is no module 'shop.nowhere'"),
+        (["shop.py:q"], "write shop:q"),
+        (["./parts/shop.py"], "write parts.shop:q"),
         (["shop:send"], "shop:send is no queue"),
         (["shop:q", "--horizon", "5"], "--until-empty"),
         (["shop:q", "--tube", "mail=much"], "mail=3"),

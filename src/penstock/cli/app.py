@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli import output, settings
-from penstock.cli.advice import advised
 from penstock.cli.command import Json, Url, epilog, paragraphs
 from penstock.cli.status import INTERRUPTED, PIPE_CLOSED
 from penstock.model.errors import PenstockError, UsageError
@@ -96,13 +95,19 @@ def status_of(arguments: list[str]) -> int:
         answer: Any = program(first if known else None)(arguments, prog_name="penstock", standalone_mode=False)
         return answer if isinstance(answer, int) else 0
     except PenstockError as error:
-        output.complain(advised(error))
-        return error.exit_status()
+        return _refused(error, arguments)
     except typer.Abort:
         return INTERRUPTED
     except typer.TyperException as error:
-        output.complain(f"{error.format_message().rstrip('.')}; {_hint(error)}")
-        return UsageError.exit_status()
+        return _refused(UsageError(f"{error.format_message().rstrip('.')}; {_hint(error)}"), arguments)
+
+
+def _refused(error: PenstockError, arguments: list[str]) -> int:
+    """Say why; answers the exit status."""
+    # What is wrong may be the options themselves, so it is not known whether --json is one of them.
+    with settings.given(None, "--json" in arguments):
+        output.complain(error)
+    return error.exit_status()
 
 
 def _hint(error: typer.TyperException) -> str:

@@ -8,7 +8,6 @@ import typer
 
 from penstock.blocking import Task
 from penstock.cli import documents, output, values
-from penstock.cli.advice import advised
 from penstock.model.errors import PenstockError
 from penstock.model.task import TaskId
 
@@ -20,7 +19,7 @@ def each(ids: Iterable[str], verb: Callable[[TaskId], Task | None]) -> None:
         try:
             task = verb(values.task_id(text))
         except PenstockError as error:
-            output.complain(advised(error))
+            output.complain(error)
             status = status or error.exit_status()
             continue
         if task is None:

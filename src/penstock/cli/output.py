@@ -10,7 +10,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.cli.advice import advised
 from penstock.cli.settings import settings
+from penstock.model.errors import PenstockError
 
 NOTHING = "-"
 """What stands where there is no value, so that columns can be counted."""
@@ -56,9 +58,14 @@ def tasks(number: int) -> str:
     return "1 task" if number == 1 else f"{number:,} tasks"
 
 
-def complain(text: str) -> None:
-    """Say what went wrong, in one line."""
-    message(f"penstock: {' '.join(text.split())}")
+def complain(error: PenstockError, text: str | None = None, **more: Any) -> None:
+    """Say what went wrong, in one line; with --json it is a document, with what more is known."""
+    told = " ".join((advised(error) if text is None else text).split())
+    if as_json():
+        document = {"error": error.code, "message": told, "exit": error.exit_status(), **more}
+        message(msgspec.json.encode(document).decode())
+    else:
+        message(f"penstock: {told}")
 
 
 def shown(value: Any) -> str:

@@ -134,7 +134,7 @@ def _run_each(tube: str, number: int, timeout: float, lane: str | None, run: str
             try:
                 ended = task.ack() if error is None else task.fail(error)
             except LeaseLost as lost:
-                output.complain(f"task {values.shown_id(task.id)} took too long: {advised(lost)}")
+                output.complain(lost, f"task {values.shown_id(task.id)} took too long: {advised(lost)}")
                 failed += 1
                 continue
             failed += error is not None

@@ -137,7 +137,7 @@ def peek(tube: TubeName, ids: Ids) -> None:
             try:
                 task = found.peek(values.task_id(text))
             except TaskNotFound as error:
-                output.complain(str(error))
+                output.complain(error)
                 status = error.exit_status()
                 continue
             if number and not output.as_json():

@@ -20,16 +20,17 @@ import typer
 
 from penstock.cli import completion, output, settings
 from penstock.cli.command import command
+from penstock.cli.signals import Starting
 from penstock.cli.watch import watched
+from penstock.engines import MEMORY, store_name
 from penstock.metrics.graphite import Pusher
 from penstock.metrics.logs import TEXT, JsonFormatter
-from penstock.model.errors import PenstockError, UsageError, shown
+from penstock.model.errors import PenstockError, TaskFailed, UsageError, shown
 from penstock.schedules import SCHEDULES
 from penstock.worker import Tally, Worker
 from penstock.worker.app import App
 
 HOW_TO_STOP = "Ctrl-C or SIGTERM finishes what runs, again stops at once; SIGHUP reloads the code"
-FAILED = 1
 PATIENCE = 10.0
 """Seconds that the store may take to let go of the program's own queue."""
 
@@ -62,6 +63,7 @@ def register(app: typer.Typer) -> None:
         examples=[
             "penstock worker shop:q -c 32 --until-empty",
             "penstock worker shop:q --tube mail=3 --tube thumbs --until-empty --json",
+            "penstock worker shop:q --until-empty --fail-on-error",
         ],
     )(worker)
 
@@ -167,6 +169,10 @@ def worker(
         float | None,
         typer.Option(help="With --until-empty: do not wait for tasks delayed by more than so many seconds."),
     ] = None,
+    fail_on_error: Annotated[
+        bool,
+        typer.Option("--fail-on-error", help="Exit with 80 when a run has failed, also if a later one made it good."),
+    ] = False,
     reload: Annotated[
         bool, typer.Option("--reload", help="Reload the code whenever a file of it changes; for development.")
     ] = False,
@@ -174,28 +180,36 @@ def worker(
     """Run the handlers of a program: take tasks, call functions, until told to stop.
 
     The program is a module with a queue, as in `q = penstock.connect(..)` with functions under `@q.handler(..)`.
-    --url is handed to it as PENSTOCK_URL.
+    --url is handed to it as PENSTOCK_URL, and its queue has to be that one.
     """
     if horizon is not None and not until_empty:
         raise UsageError("--horizon says what --until-empty waits for: give both or neither")
     teller = Teller(told.log_level, told.log_format)
-    app = App(program)
-    if not _load(app):
-        return FAILED
-    began = time.monotonic()
-    try:
-        made = wanted.worker(app)
-        made.on_start = lambda: teller.begin(made.concurrency, _functions(app.queue, wanted.weights))
-        with told.collecting(made, app.queue, teller), watched(app) if reload else nullcontext():
-            made.run(until_empty=until_empty, horizon=horizon)
-    except BaseException:
-        _close(app.queue)
-        raise
-    facts = _facts(made.tally, time.monotonic() - began)
-    teller.say(_ending(made.tally, facts["seconds"]), **facts)
-    if output.as_json():
-        output.json_line(facts)
-    return _leave(app, made)
+    app, starting = App(program), Starting()
+    with starting.heard():
+        if not _load(app):
+            return UsageError.exit_status()
+        began = time.monotonic()
+        try:
+            _check_store(app)
+            made = wanted.worker(app)
+
+            def begin() -> None:
+                teller.begin(made.concurrency, app.queue, wanted.weights)
+                starting.over()
+
+            made.on_start = begin
+            with told.collecting(made, app.queue, teller), watched(app) if reload else nullcontext():
+                made.run(until_empty=until_empty, horizon=horizon)
+        except BaseException:
+            _close(app.queue)
+            raise
+        facts = _facts(made.tally, time.monotonic() - began)
+        teller.say(_ending(made.tally, facts["seconds"]), **facts)
+        if output.as_json():
+            output.json_line(facts)
+        status = TaskFailed.exit_status() if fail_on_error and made.tally.trouble else 0
+        return _leave(app, made, status)
 
 
 def _load(app: App) -> bool:
@@ -206,13 +220,31 @@ def _load(app: App) -> bool:
         app.load()
     except PenstockError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, KeyError) and error.args == ("PENSTOCK_URL",):
+            settings.url()  # which says what to do when there is none
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_machinery(frame.filename)]
         lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
-        output.message("".join(lines).rstrip())
-        output.complain(f"{app.module} cannot be imported, so there are no handlers to run")
+        trace = "".join(lines).rstrip()
+        refused = UsageError(f"{app.module} cannot be imported, so there are no handlers to run: {lines[-1]}")
+        if output.as_json():
+            output.complain(refused, trace=trace)
+        else:
+            output.message(trace)
+            output.complain(refused)
         return False
     return True
+
+
+def _check_store(app: App) -> None:
+    """A program that has another URL written into it would work elsewhere than it was told."""
+    url, name = settings.settings().url, app.queue._engine.name
+    if not url or name == store_name(url) or (url.lower() == MEMORY and name.startswith("memory")):
+        return
+    raise UsageError(
+        f"--url is {store_name(url)}, but the queue of {app.module} is {name}: it does not read PENSTOCK_URL; write "
+        'q = penstock.connect(os.environ["PENSTOCK_URL"]), or leave out --url'
+    )
 
 
 def _is_machinery(file: str) -> bool:
@@ -223,9 +255,10 @@ def _is_machinery(file: str) -> bool:
     )
 
 
-def _leave(app: App, made: Worker) -> int:
+def _leave(app: App, made: Worker, status: int) -> int:
     """Close the program's queue; answers the exit status, or ends here when something still runs."""
-    status = 128 + getattr(signal, made.cut_short) if made.cut_short else 0
+    if made.cut_short:
+        status = 128 + int(getattr(signal, made.cut_short))
     closing = threading.Thread(target=_close, args=(app.queue,), name="penstock close", daemon=True)
     closing.start()
     closing.join(PATIENCE)
@@ -244,7 +277,7 @@ def _close(queue: Any) -> None:
         if closing is not None:
             asyncio.run(closing)
     except PenstockError as error:
-        output.complain(str(error))
+        output.complain(error)
 
 
 # -- what is told ----------------------------------------------------------------------------------
@@ -261,10 +294,12 @@ class Teller:
         root.addHandler(self._handler)
         root.setLevel(level.upper())
 
-    def begin(self, slots: int, functions: dict[str, str | None]) -> None:
+    def begin(self, slots: int, queue: Any, weights: dict[str, float] | None) -> None:
+        functions, store = _functions(queue, weights), queue._engine.name
         tubes = ", ".join(f"{tube} ({function or 'no handler'})" for tube, function in functions.items())
-        text = f"{slots} slot{'' if slots == 1 else 's'} for {tubes or 'nothing'}. {HOW_TO_STOP}."
-        self.say(f"penstock worker {os.getpid()}: {text}", pid=os.getpid(), slots=slots, handlers=functions)
+        text = f"{slots} slot{'' if slots == 1 else 's'} for {tubes or 'nothing'} of {store}. {HOW_TO_STOP}."
+        facts = {"pid": os.getpid(), "store": store, "slots": slots, "handlers": functions}
+        self.say(f"penstock worker {os.getpid()}: {text}", **facts)
 
     def say(self, text: str, **facts: Any) -> None:
         if not self._json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.aio import AsyncQueue
+from penstock.aio import AsyncQueue, aconnect
 from penstock.blocking import Queue
 from penstock.model.errors import UsageError, shown
 
@@ -28,6 +28,9 @@ class App:
 
     def __init__(self, target: str) -> None:
         self.module, _, self._name = target.partition(":")
+        if self.module.endswith(".py"):
+            module = self.module.removesuffix(".py").removeprefix("./").replace("/", ".")
+            raise UsageError(f"{shown(self.module)} is a file, an app is a module: write {module}:{self._name or 'q'}")
         if not self.module or not all(part.isidentifier() for part in self.module.split(".")):
             raise UsageError(f"an app is named module:queue, such as shop.tasks:q, got {shown(target)}")
         self.queue: Any = None
@@ -39,7 +42,16 @@ class App:
             sys.path.insert(0, here)
         if importlib.util.find_spec(self.module.partition(".")[0]) is None:
             raise UsageError(f"there is no module {self.module!r} in {here} or on the path")
-        self.queue = self._find(importlib.import_module(self.module))
+        try:
+            self.queue = self._find(importlib.import_module(self.module))
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{self.module}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(f"there is no module {self.module!r} in {here} or on the path") from None
+        except AttributeError as error:
+            # `q = penstock.aconnect(..)`, and then `@q.handler(..)`.
+            self._refuse_coroutine(error.obj)
+            raise
         return self.queue
 
     def reload(self) -> Any:
@@ -89,9 +101,19 @@ class App:
                 thing = thing()
             if isinstance(thing, Queue | AsyncQueue):
                 return thing
+            self._refuse_coroutine(thing)
         if self._name:
             raise UsageError(f"{self.module}:{self._name} is no queue; it should be what penstock.connect(..) gave")
         raise UsageError(f"{self.module} has no queue called {', '.join(USUAL)}; say which: {self.module}:name")
+
+    def _refuse_coroutine(self, thing: Any) -> None:
+        if not inspect.iscoroutine(thing) or thing.cr_code is not aconnect.__code__:
+            return
+        thing.close()  # nobody will await it
+        raise UsageError(
+            f"the queue of {self.module} is a penstock.aconnect(..) that nobody awaits; use penstock.connect(..): "
+            "a worker makes its own loop, and runs async handlers in it"
+        ) from None
 
 
 def _needs_nothing(function: Any) -> bool:
