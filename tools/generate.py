@@ -52,7 +52,7 @@ MODULES = {
         "from penstock.engines.bridge import AsyncTransactor\nfrom penstock.engines.store import Callback"
     ),
 }
-ALWAYS_ASYNC = ("register_kind", "on_task_change", "put_many", "ack_many", "__aenter__", "_end_of_file")
+ALWAYS_ASYNC = ("register_kind", "on_task_change", "put", "put_many", "ack_many", "__aenter__", "_end_of_file")
 
 
 def generated_aio(name: str) -> str:

@@ -7,7 +7,7 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from penstock import calls, payload, signature
 from penstock.model import duration
@@ -18,6 +18,9 @@ from penstock.schedules import SCHEDULES
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
+Takes = Callable[Concatenate[D, ...], Any]
+"""A handler as its put() sees it: by the type of its first parameter."""
 log = logging.getLogger("penstock.worker")
 UNSET: Any = ...
 DEFAULTS: dict[str, Any] = {"max_attempts": 25, "retry": Exponential(jitter=0.1), "ttr": 3600}

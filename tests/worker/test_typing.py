@@ -49,6 +49,22 @@ reveal_type(sweep(None))  # is None
 reveal_type(crawl.put(Page("x"), pri=3, delay=5, key="k").id)  # is int | str | tuple
 crawl.put(Page("x"), pri="high")  # refused
 crawl.put(Page("x"), priority=3)  # refused
+crawl.put({"url": "x"})
+crawl.put("x")  # refused
+crawl.put()  # refused
+crawl.put_many([{"url": "x"}, Page("y"), penstock.Entry(Page("z"), pri=1)])
+crawl.put_many(["x"])  # refused
+crawl.put_many(["x"], errors="return")  # refused
+sweep.put(None)
+sweep.put(3)  # refused
+check.put(Page("x"))
+check.put("x")  # refused
+plain = q.handler("plain")(lambda data: data)
+plain.put(3)
+anything: penstock.Handler[..., Any] = crawl
+anything.put(3)
+penstock.Worker(q)
+penstock.Worker("x")  # refused
 reveal_type(crawl.put_many([Page("x")])[0])  # is Task
 reveal_type(crawl.put_many([Page("x")], errors="return")[0])  # is Task | PenstockError
 q.handler("other", max_attempts="many")  # refused
@@ -65,6 +81,10 @@ async def main() -> None:
     reveal_type(await crawl.put(Page("x")))  # is AsyncTask
     reveal_type(await check(Page("x"), penstock.current_run()))  # is int
     crawl(3)  # refused
+    await crawl.put("x")  # refused
+    await crawl.put({"url": "x"})
+    await crawl.put_many([3])  # refused
+    penstock.Worker(aq)
 """
 
 

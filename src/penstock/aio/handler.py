@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from penstock.aio.task import AsyncTask
 from penstock.aio.tube import AsyncTube, Errors
 from penstock.calls import Entry, PutOptions, listed
-from penstock.handlers import Definition, P, R
+from penstock.handlers import D, Definition, P, R, Takes
 from penstock.model.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
     from penstock.aio.queue import AsyncQueue
+
+Items = Iterable[D | Mapping[str, Any] | Entry]
+"""What put_many() stores: what the handler takes, the same as a dict, or an Entry with either."""
 
 
 class AsyncHandler(Definition[P, R]):
@@ -22,6 +25,12 @@ class AsyncHandler(Definition[P, R]):
     _queue: AsyncQueue
     _tube: AsyncTube | None = None
 
+    @overload
+    async def put(self: Takes[D], data: D, **options: Unpack[PutOptions]) -> AsyncTask: ...
+
+    @overload
+    async def put(self, data: Mapping[str, Any], **options: Unpack[PutOptions]) -> AsyncTask: ...
+
     async def put(self, data: Any, **options: Unpack[PutOptions]) -> AsyncTask:
         """Store a task for this handler; options are those of AsyncTube.put. The tube is made if it does not exist."""
         tube = await self._made()
@@ -29,12 +38,12 @@ class AsyncHandler(Definition[P, R]):
 
     @overload
     async def put_many(
-        self, items: Iterable[Any], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
+        self: Takes[D], items: Items[D], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
     ) -> list[AsyncTask]: ...
 
     @overload
     async def put_many(
-        self, items: Iterable[Any], *, errors: Literal["return"], **options: Unpack[PutOptions]
+        self: Takes[D], items: Items[D], *, errors: Literal["return"], **options: Unpack[PutOptions]
     ) -> list[AsyncTask | PenstockError]: ...
 
     async def put_many(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from penstock.blocking.task import Task
 from penstock.blocking.tube import Errors, Tube
 from penstock.calls import Entry, PutOptions, listed
-from penstock.handlers import Definition, P, R
+from penstock.handlers import D, Definition, P, R, Takes
 from penstock.model.errors import PenstockError, UsageError
 
 if TYPE_CHECKING:
     from penstock.blocking.queue import Queue
+
+Items = Iterable[D | Mapping[str, Any] | Entry]
+"""What put_many() stores: what the handler takes, the same as a dict, or an Entry with either."""
 
 
 class Handler(Definition[P, R]):
@@ -33,6 +36,12 @@ class Handler(Definition[P, R]):
     _queue: Queue
     _tube: Tube | None = None
 
+    @overload
+    def put(self: Takes[D], data: D, **options: Unpack[PutOptions]) -> Task: ...
+
+    @overload
+    def put(self, data: Mapping[str, Any], **options: Unpack[PutOptions]) -> Task: ...
+
     def put(self, data: Any, **options: Unpack[PutOptions]) -> Task:
         """Store a task for this handler; options are those of Tube.put. The tube is made if it does not exist.
 
@@ -47,12 +56,12 @@ class Handler(Definition[P, R]):
 
     @overload
     def put_many(
-        self, items: Iterable[Any], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
+        self: Takes[D], items: Items[D], *, errors: Literal["raise"] = "raise", **options: Unpack[PutOptions]
     ) -> list[Task]: ...
 
     @overload
     def put_many(
-        self, items: Iterable[Any], *, errors: Literal["return"], **options: Unpack[PutOptions]
+        self: Takes[D], items: Items[D], *, errors: Literal["return"], **options: Unpack[PutOptions]
     ) -> list[Task | PenstockError]: ...
 
     def put_many(
