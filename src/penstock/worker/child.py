@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import importlib
 import importlib.util
 import inspect
+import os
+import select
+import signal
 import sys
+import threading
 import time
 from base64 import b64decode
 from collections.abc import Callable
@@ -29,6 +34,8 @@ from penstock.worker.trace import text_of
 
 MAIN = "__penstock_main__"
 """The program that was started has this name here, so that what it does when it is started is not done again."""
+LOOK = 2.0
+"""Seconds between two looks whose child this is: something else may hold the pipe of a dead worker open."""
 
 
 class ChildTask:
@@ -123,12 +130,12 @@ def delay_of(release: Release) -> list[Any] | None:
 _handlers: dict[tuple[str, str, str], Handler] = {}
 
 
-def found(message: dict[str, Any]) -> Handler:
+def found(place: dict[str, Any]) -> Handler:
     """The handler of that name."""
-    module, name, tube = message["module"], message["name"], message["task"]["tube"]
+    module, name, tube = place["module"], place["name"], place["tube"]
     handler = _handlers.get((module, name, tube))
     if handler is None:
-        thing: Any = importlib.import_module(module) if message["main"] is None else _main(*message["main"])
+        thing: Any = importlib.import_module(module) if place["main"] is None else _main(*place["main"])
         for part in name.split("."):
             thing = getattr(thing, part)
         while not isinstance(thing, Definition) and hasattr(thing, "__wrapped__"):
@@ -155,13 +162,36 @@ def _main(name: str | None, file: str | None) -> Any:
     return sys.modules[MAIN]
 
 
+def _prepared(places: list[dict[str, Any]]) -> dict[str, Any]:
+    """Import what will be needed; a task is told what is wrong with it."""
+    for place in places:
+        with contextlib.suppress(BaseException):
+            found(place)
+    return {}
+
+
+def _watch(answers: int, worker: int) -> None:
+    """End this process and what it has started when the worker is gone: its tasks are somebody else's then."""
+    pipe = select.poll()
+    pipe.register(answers, 0)  # which tells of errors alone: nobody reads it any more
+    while not pipe.poll(LOOK * 1000) and os.getppid() == worker:
+        pass
+    with contextlib.suppress(OSError):
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def main(messages: BinaryIO, answers: BinaryIO) -> None:
     """Do tasks until the worker has no more."""
     processes.enter()
+    watching = (answers.fileno(), os.getppid())
+    threading.Thread(target=_watch, args=watching, name="penstock watch", daemon=True).start()
     for line in messages:
         answers.write(b"{}\n")  # it has begun
         answers.flush()
-        answers.write(msgspec.json.encode(answered(msgspec.json.decode(line))) + b"\n")
+        message = msgspec.json.decode(line)
+        answer = _prepared(message["prepare"]) if "prepare" in message else answered(message)
+        answers.write(msgspec.json.encode(answer) + b"\n")
         answers.flush()
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not stream.closed:

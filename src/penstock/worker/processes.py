@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import sys
 from base64 import b64encode
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from penstock.handlers import Definition
 from penstock.model.duration import date
 from penstock.model.errors import UsageError
 from penstock.outcomes import Abort, Bury, Release
@@ -23,6 +26,7 @@ from penstock.shape import BadPayload
 from penstock.worker.errand import errand
 from penstock.worker.run import Run
 
+log = logging.getLogger("penstock.worker")
 MAX_MESSAGE = 1 << 31
 TIME_TO_END = 5.0
 """Seconds that an idle process has to end by itself: it writes out what it has printed, and calls what wants to be."""
@@ -32,7 +36,10 @@ BOOT = """
 import json, os, sys
 messages = os.fdopen(int(sys.argv[1]), "rb")
 answers = os.fdopen(int(sys.argv[2]), "wb")
-sys.path[:], sys.argv[:] = json.loads(messages.readline())
+first = messages.readline()
+if not first:
+    sys.exit()
+sys.path[:], sys.argv[:] = json.loads(first)
 from penstock.worker.child import main
 main(messages, answers)
 """
@@ -65,6 +72,8 @@ class Child:
         self._up: asyncio.ReadTransport | None = None
         self._ended = asyncio.ensure_future(process.wait())
         self.generation = generation
+        self.is_tried = False
+        """It has done a task."""
 
     @classmethod
     async def start(cls, generation: int) -> Child:
@@ -130,12 +139,25 @@ class Child:
         with contextlib.suppress(OSError):
             self._down.close()
         await asyncio.wait({self._ended}, timeout=TIME_TO_END)
-        await self.kill()
+        if self.is_alive:
+            await self.kill()
+        else:
+            self._close()
 
     async def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        """End it, and whatever it has started."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except OSError:  # there is no such group any more
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
         await asyncio.wait({self._ended})
+        self._close()
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        self._ended.add_done_callback(lambda _: then())
+
+    def _close(self) -> None:
         with contextlib.suppress(OSError):
             self._down.close()
         if self._up is not None:
@@ -143,15 +165,95 @@ class Child:
 
 
 class Processes:
-    """A pool of children, started as they are needed."""
+    """A pool of children. Where all have work another one is made ready, so that no task waits for Python to start."""
 
     def __init__(self, most: int | None) -> None:
         self.most = most or os.cpu_count() or 1
         self._room = asyncio.Semaphore(self.most)
+        self._places: list[dict[str, Any]] = []
+        self._tell: Callable[[int], None] = lambda number: None
         self._idle: list[Child] = []
         self._busy: set[Child] = set()
         self._starting: set[asyncio.Task[Child]] = set()
+        self._warming: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._generation = 0
+        self._is_broken = False
+        """A child died before it did anything: none is made ready until a task has shown why, or that it works."""
+        self._is_closed = False
+
+    @property
+    def ready(self) -> int:
+        """How many tasks can be in processes at once without waiting for one to start."""
+        number = len(self._busy) + len(self._starting) + len(self._idle)
+        return max(1, number) if self._is_broken else number
+
+    def prepare(self, handlers: Iterable[Definition[Any, Any]], tell: Callable[[int], None]) -> None:
+        """Have a process ready for these handlers; `tell` is called with the number of ready ones as it changes."""
+        self._places = [_place(handler.function, handler.tube_name) for handler in handlers]
+        self._tell = tell
+        self._changed()
+
+    def renew(self) -> None:
+        """Code has changed: processes are started anew."""
+        self._generation += 1
+        self._is_broken = False
+        idle, self._idle = self._idle, []
+        for child in idle:
+            self._beside(child.end())
+        self._changed()
+
+    def _changed(self) -> None:
+        """Make processes ready if none is, twice as many as there were, and say how many there are."""
+        if self._places and not (self._is_closed or self._is_broken or self._idle or self._warming or self._starting):
+            for _ in range(min(self.most - len(self._busy), max(1, len(self._busy)))):
+                warming = asyncio.ensure_future(self._warm(self._generation))
+                self._warming.add(warming)
+                warming.add_done_callback(self._warmed)
+        self._tell(self.ready)
+
+    async def _warm(self, generation: int) -> None:
+        child = await self._started(generation)
+        try:
+            is_ready = await child.call({"prepare": self._places}) is not None
+        except BaseException:
+            await asyncio.shield(child.kill())
+            raise
+        if is_ready and child.generation == self._generation and not self._is_closed:
+            self._rest(child)
+            return
+        await child.kill()
+        if not is_ready:
+            raise Crashed("it ended when it was started")
+
+    def _warmed(self, warming: asyncio.Task[None]) -> None:
+        self._warming.discard(warming)
+        if warming.cancelled():
+            return
+        if (error := warming.exception()) is not None:
+            self._is_broken = True
+            log.warning("no process for handlers can be made ready: %s", error)
+        self._changed()
+
+    def _rest(self, child: Child) -> None:
+        """It has nothing to do."""
+        if not child.is_alive or child.generation != self._generation or self._is_closed:
+            self._beside(child.end())
+            return
+        self._idle.append(child)
+
+    def _left(self, child: Child) -> None:
+        """It has ended; if that was while it had nothing to do, nobody else notices."""
+        if child in self._idle:
+            self._idle.remove(child)
+            self._is_broken = not child.is_tried
+            self._beside(child.kill())
+            self._changed()
+
+    def _beside(self, ending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     async def call(self, run: Run) -> Any:
         """Run a task in a process of its own; a process whose call is cancelled is killed."""
@@ -164,6 +266,8 @@ class Processes:
     async def _called(self, run: Run, afresh: bool = False) -> dict[str, Any] | None:
         child = await self._child(afresh)
         self._busy.add(child)
+        self._changed()
+        answer = None
         try:
             answer = await child.call(_message(run))
         except BaseException:
@@ -171,47 +275,60 @@ class Processes:
             raise
         finally:
             self._busy.discard(child)
+            if answer is not None:
+                child.is_tried, self._is_broken = True, False
+                self._rest(child)
+            self._changed()
         if answer is None:
             await child.kill()
-        else:
-            self._idle.append(child)
         return answer
 
     async def _child(self, afresh: bool) -> Child:
-        while self._idle and not afresh:
-            child = self._idle.pop()
-            if child.generation == self._generation and child.is_alive:
-                return child
-            await asyncio.shield(child.end())
-        starting = asyncio.ensure_future(Child.start(self._generation))
+        while self._warming and (afresh or not self._idle):
+            await asyncio.wait(self._warming, return_when=asyncio.FIRST_COMPLETED)
+            afresh = False
+        if self._idle and not afresh:
+            return self._idle.pop()
+        starting = asyncio.ensure_future(self._started(self._generation))
         self._starting.add(starting)
         try:
-            child = await asyncio.shield(starting)
+            return await asyncio.shield(starting)
         except asyncio.CancelledError:
             starting.add_done_callback(self._came_late)
             raise
-        except BaseException:
-            self._starting.discard(starting)
+        finally:
+            if starting.done():
+                self._starting.discard(starting)
+
+    async def _started(self, generation: int) -> Child:
+        starting = asyncio.ensure_future(Child.start(generation))
+        try:
+            child = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # The system has been asked for a process already: it must not be left behind.
+            await asyncio.wait({starting})
+            if not starting.cancelled() and starting.exception() is None:
+                await starting.result().kill()
             raise
-        self._starting.discard(starting)
+        child.when_ended(lambda: self._left(child))
         return child
 
     def _came_late(self, starting: asyncio.Task[Child]) -> None:
         """Whoever wanted a process was cancelled while it started: the next one can have it."""
         self._starting.discard(starting)
         if not starting.cancelled() and starting.exception() is None:
-            self._idle.append(starting.result())
-
-    def renew(self) -> None:
-        """Code has changed: processes are started anew."""
-        self._generation += 1
+            self._rest(starting.result())
+        self._changed()
 
     async def close(self) -> None:
-        if self._starting:
-            await asyncio.wait(list(self._starting))
+        self._is_closed = True
+        for warming in self._warming:
+            warming.cancel()
+        if self._starting or self._warming:
+            await asyncio.wait([*self._starting, *self._warming])
             await asyncio.sleep(0)  # those who wait for them come first
         idle, self._idle = self._idle, []
-        ends = [*(child.end() for child in idle), *(child.kill() for child in self._busy)]
+        ends = [*(child.end() for child in idle), *(child.kill() for child in self._busy), *self._ending]
         await asyncio.gather(*ends)
 
 
@@ -230,19 +347,22 @@ def _end(code: int) -> str:
 
 
 def _message(run: Run) -> dict[str, Any]:
-    function = run.handler.function
     task, data = run.task, run.task._record.data
     facts = ("id", "tube", "attempt", "max_attempts", "last_attempt", "pri", "lane", "key", "token")
     return {
-        "module": function.__module__,
-        "main": _main() if function.__module__ == "__main__" else None,
-        "name": function.__qualname__,
+        **_place(run.handler.function, task.tube),
         "stored": run.handler.stores_result,
         "text": data if isinstance(data, str) else None,
         "bytes": b64encode(data).decode() if isinstance(data, bytes) else None,
         "time_left": run.time_left,
         "task": {name: getattr(task, name) for name in facts},
     }
+
+
+def _place(function: Callable[..., Any], tube: str) -> dict[str, Any]:
+    """Where a child finds a handler."""
+    main = _main() if function.__module__ == "__main__" else None
+    return {"module": function.__module__, "main": main, "name": function.__qualname__, "tube": tube}
 
 
 def _main() -> list[str | None]:

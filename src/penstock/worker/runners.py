@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from penstock.handlers import Definition
 from penstock.model.errors import UsageError
 from penstock.worker.processes import Processes
 from penstock.worker.run import Run
@@ -23,8 +24,12 @@ class Runners:
 
     @property
     def processes(self) -> int:
-        """How many tasks can be in processes at once."""
-        return self._processes.most
+        """How many tasks can be in processes now."""
+        return self._processes.ready
+
+    def prepare(self, handlers: Iterable[Definition[Any, Any]], tell: Callable[[int], None]) -> None:
+        """Have a process ready for handlers that need one; `tell` hears how many are as that changes."""
+        self._processes.prepare([handler for handler in handlers if handler.process], tell)
 
     async def call(self, run: Run, value: Any) -> Any:
         """Call the handler of a run with its decoded data."""
