@@ -12,6 +12,7 @@ from penstock.model import ops
 from penstock.model.clock import ManualClock
 from penstock.model.errors import UsageError
 from penstock.testing.assertions import assert_not_put, assert_put
+from penstock.testing.by_hand import RunByHand, run
 from penstock.testing.draining import adrain, drain
 from penstock.testing.running import inline
 from penstock.testing.taking import Drained, Ran
@@ -20,6 +21,7 @@ __all__ = [
     "Drained",
     "ManualClock",
     "Ran",
+    "RunByHand",
     "adrain",
     "assert_not_put",
     "assert_put",
@@ -28,6 +30,7 @@ __all__ = [
     "inline",
     "lose",
     "new_run",
+    "run",
     "waiting",
 ]
 
