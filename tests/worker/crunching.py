@@ -153,3 +153,13 @@ class Shelf:
         return cls.__name__
 
     def method(self, data: Any) -> None: ...
+
+
+def leave_behind(pid_file: str) -> None:
+    """Wait for a process that it has started, for ever."""
+    child = os.fork()
+    if child == 0:
+        threading.Event().wait()
+    with open(pid_file, "w") as file:
+        file.write(f"{os.getpid()} {child}")
+    os.waitpid(child, 0)

@@ -373,6 +373,21 @@ def test_a_handler_that_lets_its_own_cancelled_error_out_fails(quick_q: Any) -> 
     assert (found.state, found.reason) == ("buried", "no_attempts")
 
 
+def test_a_handler_that_cancels_itself_fails(memory: Any) -> None:
+    @memory.handler("jobs", max_attempts=2, retry=0)
+    async def job(n: int) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.Event().wait()
+
+    task = job.put(1)
+    with Working(memory) as working:
+        until(lambda: working.tally.trouble + working.tally.given_back >= 2)
+    found = memory.tube("jobs").peek(task.id)
+    assert (found.state, found.reason, working.tally.given_back) == ("buried", "no_attempts", 0)
+
+
 def test_errors_and_reasons_of_any_text_are_stored(q: Any) -> None:
     @q.handler("jobs", max_attempts=1)
     async def job(n: int) -> None:

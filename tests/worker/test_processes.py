@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import os
 import signal
@@ -74,7 +75,8 @@ def test_what_a_crashed_process_leaves_behind_holds_nobody_up() -> None:
     q = penstock.connect("memory:")
     task = q.handler("jobs", process=True, max_attempts=1)(crunching.act).put(Order("fork"))
     work(q, processes=1)
-    assert "exit code 4" in q.tube("jobs").peek(task.id).error
+    error = q.tube("jobs").peek(task.id).error
+    assert error == "the process of the handler ended with exit code 4 in the middle of the task"
 
 
 def test_tasks_run_in_as_many_processes_as_there_may_be() -> None:
@@ -124,6 +126,74 @@ def test_tasks_are_not_taken_before_there_is_a_process_for_them() -> None:
         also.put_many([Order("wait", 0.4)] * 3)
         until(lambda: working.tally.ok + working.tally.trouble + working.tally.lost == 7)
     assert (working.tally.ok, working.tally.lost) == (7, 0)
+
+
+def is_there(pid: int) -> bool:
+    """Whether a process runs; one that is dead and that nobody has asked about does not."""
+    done = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True)
+    return done.stdout.strip()[:1] not in ("", "Z")
+
+
+def test_what_a_handler_over_its_limit_has_started_ends_with_it(tmp_path: Path) -> None:
+    q = penstock.connect("memory:")
+    file = tmp_path / "pids"
+    handler = q.handler("jobs", process=True, attempt_limit=1, max_attempts=1)(crunching.leave_behind)
+    task = handler.put(str(file))
+    with Working(q, processes=1):
+        until_state(q.tube("jobs"), task.id, "buried")
+    until(lambda: not any(is_there(int(pid)) for pid in file.read_text().split()))
+
+
+SLOW = """
+import threading, penstock
+q = penstock.connect("memory:")
+threading.Event().wait(2)
+
+def total(numbers):
+    return sum(numbers)
+"""
+
+
+def test_the_time_of_a_task_does_not_run_while_its_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SLOW)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    slow = importlib.import_module("slow_to_import")
+    q = penstock.connect("memory:")
+    handler = q.handler("jobs", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(slow.total)
+    also = q.handler("also", process=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
+    tasks = [handler.put([1, 2]), also.put(Order("kill")), handler.put([3])]
+    tally = work(q, processes=1)
+    assert [q.tube("jobs").peek(tasks[n].id).reason for n in (0, 2)] == ["success", "success"]
+    assert (tally.ok, tally.trouble, tally.lost) == (2, 1, 0)
+
+
+def test_one_process_has_one_task_although_several_tubes_have_some_at_once() -> None:
+    q = penstock.connect("memory:")
+    names = [f"tube-{n}" for n in range(4)]
+    options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": 1.5, "max_attempts": 1}
+    handlers = [q.handler(name, **options)(crunching.act) for name in names]
+    with Working(q, processes=1, concurrency=10) as working:
+        handlers[0].put(Order("return"))
+        until(lambda: working.tally.ok)
+        until(lambda: all(line.waiter for line in working.worker._slots.fetcher.lines.values() if line.in_process))
+        tubes = [q.tube(name) for name in names]
+        with q.transaction() as together:
+            for tube in tubes:
+                tube.put({"do": "wait", "with_": 0.8}, transaction=together)
+        until(lambda: working.tally.ok + working.tally.lost == 5)
+    assert (working.tally.ok, working.tally.lost) == (5, 0)
+
+
+def test_a_process_is_ready_before_there_is_a_task_and_again_after_a_crash() -> None:
+    q = penstock.connect("memory:")
+    handler = q.handler("jobs", process=True, max_attempts=1)(crunching.act)
+    with Working(q, processes=2) as working:
+        until(lambda: working.worker._slots and working.worker._slots.runners.processes == 1)
+        task = handler.put(Order("kill"))
+        until_state(q.tube("jobs"), task.id, "buried")
+        until(lambda: working.worker._slots.runners.processes)
 
 
 def test_a_worker_that_is_told_to_stop_now_kills_what_runs(tmp_path: Path) -> None:
@@ -201,6 +271,41 @@ def test_a_process_that_cannot_start_fails_the_task(monkeypatch: pytest.MonkeyPa
     assert "when it is started" in q.tube("jobs").peek(task.id).error
 
 
+def test_a_process_that_starts_too_late_is_used_by_the_next_task_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    q = penstock.connect("memory:")
+    started: list[processes.Child] = []
+    start = processes.Child.start
+
+    async def watched(generation: int) -> processes.Child:
+        await asyncio.wait_for(late.wait(), 30)
+        started.append(await start(generation))
+        return started[-1]
+
+    monkeypatch.setattr(processes.Child, "start", watched)
+    late = asyncio.Event()
+    handler = q.handler("jobs", process=True, max_attempts=1, keep=True)(crunching.total)
+    first = handler.put([1], ttr=0.05)
+
+    async def main() -> None:
+        working = asyncio.ensure_future(penstock.Worker(q, processes=1).arun(until_empty=True))
+        while q.tube("jobs").peek(first.id).state != "buried":
+            await asyncio.wait({working}, timeout=0.01)
+        second = handler.put([2, 3])
+        late.set()
+        await working
+        assert q.tube("jobs").peek(second.id).result == 5
+
+    asyncio.run(main())
+    assert q.tube("jobs").peek(first.id).reason == "lost"
+    assert [child.is_alive for child in started] == [False] * len(started)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, "two"])
+def test_a_worker_has_at_least_one_process(number: Any) -> None:
+    with pytest.raises(UsageError, match="processes"):
+        penstock.Worker(penstock.connect("memory:"), processes=number)
+
+
 # -- programs --------------------------------------------------------------------------------------
 
 SCRIPT = """
@@ -268,6 +373,27 @@ def test_a_function_that_was_typed_in_is_refused(tmp_path: Path) -> None:
     done = ran(tmp_path, "-c", SCRIPT)
     assert done.returncode == 1
     assert "must be in a file" in done.stderr
+
+
+ORPHANS = """
+import penstock
+from tests.worker import crunching
+
+if __name__ == "__main__":
+    q = penstock.connect("memory:")
+    q.handler("jobs", process=True)(crunching.leave_behind).put("pids")
+    penstock.Worker(q, processes=2).run()
+"""
+
+
+def test_processes_end_with_a_worker_that_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(ORPHANS)
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+    pids = tmp_path / "pids"
+    with subprocess.Popen([sys.executable, "shop.py"], cwd=tmp_path, env=environment) as worker:
+        until(lambda: pids.exists() and pids.read_text())
+        worker.kill()
+    until(lambda: not any(is_there(int(pid)) for pid in pids.read_text().split()))
 
 
 def test_every_deed_is_expected_or_used_elsewhere() -> None:
