@@ -112,6 +112,13 @@ def test_options_of_the_program_may_stand_before_the_command(shell: Shell):
     assert shell.inside("--url", "no.db", "tubes", "--url", "other.db").status == 0
 
 
+@pytest.mark.parametrize("words", [["tubes"], ["create", "mail"], ["put", "mail", "1"], ["take", "mail"], ["top"]])
+def test_a_queue_in_memory_is_refused_as_one_that_ends_with_the_command(shell: Shell, words: list[str]):
+    ran = shell.inside(*words, PENSTOCK_URL="memory:")
+    assert (ran.status, ran.out) == (64, "")
+    assert "lives and ends with one process" in ran.err and "penstock create" not in ran.err
+
+
 def test_without_a_url_the_program_asks_for_one(shell: Shell):
     ran = shell.inside("stats", PENSTOCK_URL="")
     assert ran.status == 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -37,6 +38,17 @@ EVERY = {
     "id": ("uuid", "uuid"),
     "payload": ("bytes", "bytes"),
 }
+
+
+def test_stats_of_a_file_say_since_when_they_count(shell: Shell):
+    shell.inside("create", "a")
+    before = datetime.now(UTC).replace(microsecond=0)
+    ran = shell.inside("stats", "a", "--json")
+    (told,) = ran.err.splitlines()
+    assert told.startswith("done and calls are counted since ")
+    since = datetime.fromisoformat(told.removeprefix("done and calls are counted since ").partition(",")[0])
+    # The command itself has opened the file, that nobody had open.
+    assert since >= before
 
 
 def words(named: dict[str, str]) -> list[str]:

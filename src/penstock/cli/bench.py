@@ -100,7 +100,7 @@ def bench(
     }
     with (
         in_order(),
-        opened(create=True) as queue,
+        opened(create=True, memory=True) as queue,
         _tube(queue) as tube,
         output.progress("measuring", len(parts)) as tell,
     ):

@@ -8,26 +8,37 @@ from pathlib import Path
 
 from penstock.blocking import Queue, connect
 from penstock.cli import settings
-from penstock.engines import open_engine, store_name
+from penstock.engines import engine_name, open_engine, store_name
 from penstock.model import ops
 from penstock.model.duration import SECOND, Seconds
-from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.model.session import check_ttl, new_session
 
 FILE = "sqlite:///"
 
 
 @contextmanager
-def opened(create: bool = False) -> Iterator[Queue]:
+def opened(create: bool = False, memory: bool = False) -> Iterator[Queue]:
     """The queue of --url or PENSTOCK_URL, for one command; closed at the end.
 
     create: a file that is not there is made. Otherwise that is an error, so that a wrong name makes no file.
+    memory: a queue that ends with the command is of use
     """
     url = settings.url()
+    if not memory:
+        _check_lasts(url)
     if not create:
         _check_exists(url)
     with connect(url) as queue:
         yield queue
+
+
+def _check_lasts(url: str) -> None:
+    if engine_name(url) == "memory":
+        raise UsageError(
+            f"{url} is a queue that lives and ends with one process, so this command would see an empty one of its "
+            "own; pass --url tasks.db (a file name, or postgresql://user@host/database)"
+        )
 
 
 def _check_exists(url: str) -> None:
@@ -47,6 +58,7 @@ def holding(seconds: Seconds | None = None, uuid: str | None = None) -> Iterator
     An error ends a new session, and so gives back what it took.
     """
     url = settings.url()
+    _check_lasts(url)
     _check_exists(url)
     # Not direct: on SQLite the sessions of processes end when nobody has the file open any more. [rule 13]
     session = new_session(None if seconds is None or uuid else check_ttl(seconds), direct=False)

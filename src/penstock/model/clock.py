@@ -96,3 +96,12 @@ def next_epoch(last: int) -> int:
     Seconds by the real clock, so a store restored from a copy cannot meet the numbers of its lost future.
     """
     return max(last + 1, int(time.time()) - _START_OF_2024)
+
+
+def epoch_began(epoch: int) -> int:
+    """When the run of an epoch began, in seconds since 1970.
+
+    >>> epoch_began(60) - epoch_began(0)
+    60
+    """
+    return _START_OF_2024 + epoch

@@ -14,7 +14,7 @@ from penstock.engines.sqlite.lanes import LaneRow
 from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.statements import named, render, waiting
 from penstock.model import lane as lanes
-from penstock.model.clock import Clock
+from penstock.model.clock import Clock, epoch_began
 from penstock.model.duration import SECOND, date
 from penstock.model.errors import TubeNotFound
 from penstock.model.lane import LaneInfo
@@ -30,6 +30,15 @@ def statements(number: int, config: TubeConfig) -> dict[str, str]:
     for index in ("taken", "waiting", "slot"):
         values[f"{index}_index"] = f'"{table}_{index}"'
     return {name: text.format(**values) for name, text in named("holdings.sql").items()}
+
+
+def run_began(place: Place) -> int:
+    """Since when calls are counted: a process opened the file that nobody had open. Seconds since 1970."""
+    database = Database(place.path, "NORMAL", read_only=True)
+    try:
+        return epoch_began(database.value("SELECT epoch FROM penstock_store"))
+    finally:
+        database.close()
 
 
 class SqliteWatcher(Watcher):
