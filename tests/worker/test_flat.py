@@ -97,7 +97,7 @@ def test_a_worker_holds_no_more_after_very_many_tasks(q: Any, request: pytest.Fi
     # What does not differ between engines is measured over the whole number on one of them.
     total = TASKS if request.node.callspec.params["q"].name == "memory" else TASKS // 8
     program = Program(q)
-    logging.getLogger("penstock.worker").setLevel(logging.ERROR)  # who captures logs holds what they are about
+    logging.getLogger("penstock.worker").setLevel(logging.CRITICAL)  # who captures logs holds what they are about
     try:
         with Working(q, concurrency=SLOTS) as working:
             for _ in range(2):

@@ -164,8 +164,7 @@ def test_handlers_may_be_added_and_removed(q: Any, shop: Shop) -> None:
     left = tubes["one"].put(2)
     tubes["two"].put(3)
     assert heard(child, "two") == ["two", 3]
-    found = tubes["one"].peek(left.id)
-    assert (found.state, found.attempt) == ("ready", 0)
+    until(lambda: (tubes["one"].peek(left.id).state, tubes["one"].peek(left.id).attempt) == ("ready", 0))
     shop.write(textwrap.dedent(one) + textwrap.dedent(two))
     shop.reload(child)
     assert heard(child, "one") == ["one", 2]
@@ -251,10 +250,7 @@ CONNECT = "import penstock\nq = penstock.connect('memory:reload')\n"
 
 @pytest.mark.parametrize("target", ["", ":q", "a b", "shop/tasks", "shop.tasks.py:", "1x:q"])
 def test_an_app_is_named_as_a_module(target: str) -> None:
-    if target == "shop.tasks.py:":
-        assert App(target).module == "shop.tasks.py"
-        return
-    with pytest.raises(UsageError, match="module:queue"):
+    with pytest.raises(UsageError, match="module"):
         App(target)
 
 
