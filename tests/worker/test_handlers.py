@@ -555,18 +555,18 @@ def test_runs_at_the_same_time_do_not_mix(memory: Any) -> None:
 def test_a_handler_may_ask_for_more_time(q: Any) -> None:
     left: list[float] = []
 
-    @q.handler("jobs", attempt_limit=0.3, max_attempts=1)
+    @q.handler("jobs", attempt_limit=0.8, max_attempts=1)
     def job(data: Any, run: Run) -> None:
         run.task.touch(60)
         left.append(run.time_left or 0)
-        stopped = run.wait(0.6)
+        stopped = run.wait(1.2)
         left.append(stopped)
 
-    @q.handler("async", attempt_limit=0.3, max_attempts=1)
+    @q.handler("async", attempt_limit=0.8, max_attempts=1)
     async def in_loop(data: Any, run: Run) -> None:
         run.task.touch(60)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 0.6)
+            await asyncio.wait_for(asyncio.Event().wait(), 1.2)
 
     job.put(1)
     in_loop.put(1)

@@ -239,7 +239,7 @@ def test_a_run_that_is_late_is_cancelled_through_its_middleware(q: Any) -> None:
     async def job(data: Any) -> None:
         await asyncio.Event().wait()
 
-    task = q.handler("jobs", attempt_limit=0.1, max_attempts=1)(job).put(1)
+    task = q.handler("jobs", attempt_limit=0.5, max_attempts=1)(job).put(1)
     work(q)
     assert seen == ["late"]
     assert q.tube("jobs").peek(task.id).reason == "lost"

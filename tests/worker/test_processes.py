@@ -271,35 +271,6 @@ def test_a_process_that_cannot_start_fails_the_task(monkeypatch: pytest.MonkeyPa
     assert "when it is started" in q.tube("jobs").peek(task.id).error
 
 
-def test_a_process_that_starts_too_late_is_used_by_the_next_task_and_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    q = penstock.connect("memory:")
-    started: list[processes.Child] = []
-    start = processes.Child.start
-
-    async def watched(generation: int) -> processes.Child:
-        await asyncio.wait_for(late.wait(), 30)
-        started.append(await start(generation))
-        return started[-1]
-
-    monkeypatch.setattr(processes.Child, "start", watched)
-    late = asyncio.Event()
-    handler = q.handler("jobs", process=True, max_attempts=1, keep=True)(crunching.total)
-    first = handler.put([1], ttr=0.05)
-
-    async def main() -> None:
-        working = asyncio.ensure_future(penstock.Worker(q, processes=1).arun(until_empty=True))
-        while q.tube("jobs").peek(first.id).state != "buried":
-            await asyncio.wait({working}, timeout=0.01)
-        second = handler.put([2, 3])
-        late.set()
-        await working
-        assert q.tube("jobs").peek(second.id).result == 5
-
-    asyncio.run(main())
-    assert q.tube("jobs").peek(first.id).reason == "lost"
-    assert [child.is_alive for child in started] == [False] * len(started)
-
-
 @pytest.mark.parametrize("number", [0, -1, 1.5, "two"])
 def test_a_worker_has_at_least_one_process(number: Any) -> None:
     with pytest.raises(UsageError, match="processes"):

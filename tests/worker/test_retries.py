@@ -185,10 +185,10 @@ def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(q: Any) ->
         if data == "fail":
             raise ValueError
 
-    options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "retry": 0, "attempt_limit": 0.2}
+    options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "retry": 0}
     handler = q.handler("jobs", **options)(job)
     other = q.handler("other", **options)(job)
-    tasks = {data: handler.put(data) for data in ("fail", "abort", "slow", "ok")}
+    tasks = {data: handler.put(data, ttr=0.5 if data == "slow" else None) for data in ("fail", "abort", "slow", "ok")}
     tasks["cancelled"] = handler.put("cancelled", key="c")
     tasks["expired"] = handler.put("expired", ttl=0)
     apart = other.put("fail")
@@ -246,7 +246,7 @@ def test_a_repeating_task_that_fails_waits_its_retry_delay(q: Any) -> None:  # c
 def test_a_repeating_task_neither_gets_lost_nor_expires(q: Any) -> None:  # cases 289, 299
     runs: list[int] = []
 
-    @q.handler("jobs", max_attempts=2, attempt_limit=0.1, ttl=0.2)
+    @q.handler("jobs", max_attempts=2, attempt_limit=0.5, ttl=0.2)
     def job(data: Any, run: Run) -> None:
         runs.append(run.attempt)
         if len(runs) == 1:
@@ -351,7 +351,7 @@ def test_a_run_that_takes_too_long_is_told_and_its_task_comes_again(q: Any, colo
                 raise
         return f"attempt {run.attempt}"
 
-    handler = q.handler("jobs", attempt_limit=0.2, max_attempts=2, keep=True)(job if colour == "sync" else ajob)
+    handler = q.handler("jobs", attempt_limit=0.5, max_attempts=2, keep=True)(job if colour == "sync" else ajob)
     task = handler.put(1)
     tally = work(q)
     found = q.tube("jobs").peek(task.id)
@@ -374,7 +374,7 @@ def test_a_run_that_takes_too_long_at_its_last_attempt_is_lost(q: Any) -> None: 
 def test_a_late_result_of_an_old_attempt_is_refused(q: Any) -> None:  # case 290
     go_on = threading.Event()
 
-    @q.handler("jobs", attempt_limit=0.1, max_attempts=2, keep=True)
+    @q.handler("jobs", attempt_limit=0.5, max_attempts=2, keep=True)
     def job(data: Any, run: Run) -> str:
         if run.attempt == 1:
             go_on.wait(30)

@@ -46,10 +46,6 @@ main(messages, answers)
 """What a child does first. It finds modules where the worker does, and nothing of that is in its environment."""
 
 
-class Crashed(Exception):
-    """A process ended in the middle of a task."""
-
-
 class Unstorable(Exception):
     """A handler in a process has returned what no result can be."""
 
@@ -60,6 +56,10 @@ class HandlerError(Exception):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+
+
+class Crashed(HandlerError):
+    """A process ended in the middle of a task; there is no more to be told than that."""
 
 
 class Child:
