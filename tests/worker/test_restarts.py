@@ -48,8 +48,8 @@ def counted(q: Any, ran: Counter[int]) -> Any:
 def test_a_database_may_be_restarted_while_a_worker_works(q: Any, server: Server, mode: str) -> None:  # case 312
     ran: Counter[int] = Counter()
     job = counted(q, ran)
+    job.put_many(range(300))
     with Working(q, concurrency=4, prefetch=0) as working:
-        job.put_many(range(300))
         until(lambda: working.tally.ok > 20)
         server.restart(mode)
         until(lambda: not q.tube("jobs").statistics().tasks["total"])
@@ -148,8 +148,8 @@ def test_one_shot_mode_survives_a_restart(q: Any, server: Server) -> None:
 def test_backends_that_are_ended_one_after_the_other_do_no_harm(q: Any, server: Server) -> None:
     ran: Counter[int] = Counter()
     job = counted(q, ran)
+    job.put_many(range(200))
     with Working(q, concurrency=4) as working:
-        job.put_many(range(200))
         for n in range(3):
             until(lambda n=n: working.tally.ok > 20 * n)
             server.kill_backends("postgres")
