@@ -136,7 +136,7 @@ def test_delayed_tasks_are_waited_for_within_the_horizon(memory: Any, horizon: f
     job.put(2, delay=60)
     job.put(3, delay=3600)
     running = Running(q, horizon=horizon)
-    until(lambda: seen)
+    until(lambda: seen and not q.tube("jobs").statistics().tasks["taken"])
     if horizon is None:
         until(lambda: _looked(running))
         clock.advance(3600)
