@@ -45,14 +45,16 @@ class Threads:
         while (job := self._jobs.get()) is not None:
             self._perform(*job)
             del job  # what a task was about is not kept until the next one comes
-            self._idle.release()
 
     def _perform(self, future: asyncio.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        # It is idle before it answers: who has the answer may want a thread again, and this one will do.
         try:
             value = function(*args)
         except BaseException as error:
+            self._idle.release()
             soon(self._loop, fail, future, error)
         else:
+            self._idle.release()
             soon(self._loop, answer, future, value)
             del value
         finally:
