@@ -27,7 +27,7 @@ from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.recovery import Recovery
 from penstock.engines.postgres.transactor import BEGINNING, PostgresTransactor
-from penstock.engines.postgres.work import Work
+from penstock.engines.postgres.work import Said, Work
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock
@@ -243,6 +243,8 @@ class PostgresStore(Store):
         try:
             if alone:
                 answers = [self._answered(work, requests[0])]
+            elif (said := work.ask(requests)) is not None:
+                answers = [self._answered(work, op, one) for op, one in zip(requests, said, strict=True)]
             else:
                 with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
@@ -262,9 +264,9 @@ class PostgresStore(Store):
                 except TubeNotFound:
                     continue
 
-    def _answered(self, work: Work, op: ops.Op[Any]) -> Answer:
+    def _answered(self, work: Work, op: ops.Op[Any], said: Said | None = None) -> Answer:
         try:
-            return work.answer(op)
+            return work.answer(op, said)
         except PenstockError as error:
             return error
         except psycopg.errors.ReadOnlySqlTransaction:

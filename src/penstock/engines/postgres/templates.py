@@ -131,6 +131,7 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         assignments=", ".join(f"{name} = t.{name}" for name in COLUMNS if name not in UNWRITTEN),
         taking_v=_taking("v_session", "v_now", schema),
         taking_p=_taking("p_session", "p_now", schema),
+        taking_part=_taking("p_session", "p_now", schema, "v_tokens[array_position(v_part, x.seq)]"),
         **({} if config.adopted is None else adopted_sql.names(quoted(schema), number, config)),
     )
 
@@ -157,13 +158,13 @@ def _row(alias: str) -> str:
     return ", ".join(f"{alias}.{name}::text" if name in texts else f"{alias}.{name}" for name in COLUMNS[:-3])
 
 
-def _taking(session: str, now: str, schema: str) -> str:
+def _taking(session: str, now: str, schema: str, token: str | None = None) -> str:
     # A call has one moment, that of its beginning. A task that was given back since is not granted before that.
     now = f"greatest({now}, x.ready_at)"
     deadline = f"{quoted(schema)}.after({now}, coalesce(p_ttr, x.ttr))"
-    tokens = _text(f"{quoted(schema)}.tokens")
+    token = token or f"nextval({_text(quoted(schema) + '.tokens')})"
     return (
-        f"state = 'taken', session = {session}, token = nextval({tokens}), attempt = x.attempt + 1, "
+        f"state = 'taken', session = {session}, token = {token}, attempt = x.attempt + 1, "
         f"taken_at = {now}, deadline = {deadline}, due_at = {deadline}, "
         f"due_rank = case when {deadline} is not null then 0 end"
     )

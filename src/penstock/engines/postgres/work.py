@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from penstock.engines.postgres import adopted, adoption, calls, loading, tubes
-from penstock.engines.postgres.answers import TUBE, Again, Row, Stale, Tube, Unusual, change, split
+from penstock.engines.postgres.answers import INFO, KIND, TUBE, Again, Row, Stale, Tube, Unusual, change, split
 from penstock.engines.postgres.call import Call, Context
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
 from penstock.model import ops, rules
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 Connection = psycopg.Connection[Any]
 AGAIN = 1000
 """How often a take that has looked at as much as it may is called again before it is left to the next wake-up."""
+
+TOGETHER, MOST = (ops.Ack, ops.Take), 4
+"""What a worker asks for all the time, and how many of it are one statement: each combination is planned for itself."""
 
 Shape = Callable[[Connection, Any, Context, Any], tuple[Any, list[Row]]]
 SHAPES: dict[type[ops.Op[Any]], Shape] = {
@@ -52,6 +55,13 @@ class Told(NamedTuple):
     config: TubeConfig
 
 
+class Said(NamedTuple):
+    """A call that was made, and what it answered."""
+
+    call: Call
+    rows: list[Row]
+
+
 class Work:
     """The ops of one transaction on one connection, and what they did."""
 
@@ -64,11 +74,14 @@ class Work:
         self.announced: list[tuple[Told, Any]] = []
         self.next_due: int | None = None
 
-    def answer(self, op: ops.Op[Any]) -> Any:
-        """Perform an op. A refusal has changed nothing and leaves the transaction usable."""
+    def answer(self, op: ops.Op[Any], said: Said | None = None) -> Any:
+        """Perform an op. A refusal has changed nothing and leaves the transaction usable.
+
+        said: its call has been made.
+        """
         build = TUBE_CALLS.get(type(op))
         if build is not None:
-            return self._on_tube(op, build)
+            return self._on_tube(op, build, said)
         if type(op) in STORE_CALLS:
             if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
                 self.touched |= self._store.awaited()  # what sessions held is anybody's now
@@ -76,6 +89,43 @@ class Work:
         if isinstance(op, ops.Load):
             return self._load(op)
         return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
+
+    def ask(self, requests: Sequence[ops.Op[Any]]) -> list[Said] | None:
+        """Make the calls of some ops in one statement, a transaction of its own; None if they are not of that sort.
+
+        Every round trip is also a wait for the interpreter, which threads that run handlers keep busy.
+        """
+        if not 1 < len(requests) <= MOST or not all(isinstance(op, TOGETHER) for op in requests):
+            return None
+        try:
+            asked = [self._asked(op) for op in requests]
+        except PenstockError:
+            return None  # the refusal is for one of them
+        said = [Said(call, []) for call in asked if call is not None]
+        if len(said) < len(asked):
+            return None
+        comma = f" union all select * from {self.context.schema}.error('next', null, null) union all "
+        sql, params = comma.join([one.call.sql for one in said]), [param for one in said for param in one.call.params]
+        try:
+            answered = self.rows(sql, params)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            return None  # each of them is told
+        parts = iter(said)
+        rows = next(parts).rows
+        for row in answered:
+            if row[KIND] == "error" and row[INFO] == "next":
+                rows = next(parts).rows
+            else:
+                rows.append(row)
+        return said
+
+    def _asked(self, op: Any) -> Call | None:
+        tube = self._store.known(op.tube, self._connection)
+        if tube.config.adopted is not None:
+            return None
+        build: Any = TUBE_CALLS[type(op)]
+        call: Call = build(self.context, op, tube, slowly=True)
+        return call
 
     def _tick(self, op: ops.Tick) -> int | None:
         """All that is due, a portion a call: very much at once would hold too many rows for too long."""
@@ -98,13 +148,17 @@ class Work:
             self.next_due = 0  # when that is, the next tick finds out
         return refused
 
-    def _on_tube(self, op: Any, build: Any) -> Any:
+    def _on_tube(self, op: Any, build: Any, said: Said | None) -> Any:
         name = op.tube
         granted: list[Record] = []
         for attempt in range(AGAIN):
-            tube = self._store.known(name, self._connection)
             try:
-                answer = self._call(self._built(build, op, tube), tube)
+                if said is not None:
+                    (call, rows), said = said, None
+                    answer = self._read(call, rows)
+                else:
+                    tube = self._store.known(name, self._connection)
+                    answer = self._call(self._built(build, op, tube), tube)
             except Stale:
                 self._store.forget(name)
                 if attempt == AGAIN - 1:
@@ -135,6 +189,9 @@ class Work:
         else:
             with adopted.guarded(self._connection, tube):
                 rows = self.rows(call.sql, call.params)
+        return self._read(call, rows)
+
+    def _read(self, call: Call, rows: Iterable[Row]) -> Any:
         if call.raw:
             return call.read(rows)
         answer = split(rows)

@@ -4,47 +4,97 @@ create or replace function @s.ack_@n(
     p_ids text[], p_tokens bigint[], p_results text[], p_keeps bigint[]
 ) returns setof @s.answer language plpgsql @settings as $$
 declare
---if lanes
-    v_locks integer := 0;
---end
     c @s.tubes;
     v_now bigint := @s.now_us(p_now);
     v_listen boolean := coalesce(@n = any (p_listen), false);
+    v_all integer := cardinality(p_ids);
     v_session bigint;
-    v_done boolean[] := array_fill(false, array[cardinality(p_ids)]);
-    v_ordinary boolean;
+    v_weak text;
+    v_plain boolean := false;
+    v_ordinary boolean := true;
     v_ending boolean;
-    v_gone bigint := 0;
-    v_lanes text[] := array[]::text[];
+    v_wake boolean;
+    v_gone integer := 0;
+    v_seqs bigint[];
+    v_tokens bigint[];
     v_items bigint[] := array[]::bigint[];
+    v_which bigint[];
+    v_lanes text[] := array[]::text[];
+    v_done boolean[];
+    v_item bigint;
     r record;
+--if lanes
+    v_mine text[];
+    v_others text[];
+    v_simple boolean;
+--end
 begin
-    select * into c from @s.tubes where number = @n;
-    if c.version <> p_version then
-        return next @s.error('Stale', @n, c.version::text);
-        return;
+--unless ids
+    -- One statement for all that nearly always is as it should be.
+    if not p_joined and not v_listen then
+        select s.number, case when p_relaxed then set_config('synchronous_commit', 'off', true) end
+            into v_session, v_weak from @s.tubes k, @s.sessions s
+            where k.number = @n and k.version = p_version and k.keep = 0 and not k.history and s.uuid = p_session
+                and not exists (select from @s.sessions where expires_at <= v_now);
+        v_plain := found;
     end if;
-    if p_relaxed then
-        perform set_config('synchronous_commit', 'off', true);
-    end if;
-    v_ordinary := c.keep = 0 and not c.history and not v_listen;
-    v_ending := not p_joined and exists (select from @s.sessions where expires_at <= v_now);
+--end
+    if not v_plain then
+        select * into c from @s.tubes where number = @n;
+        if c.version <> p_version then
+            return next @s.error('Stale', @n, c.version::text);
+            return;
+        end if;
+        if p_relaxed then
+            perform set_config('synchronous_commit', 'off', true);
+        end if;
+        v_ordinary := c.keep = 0 and not c.history and not v_listen;
+        v_ending := not p_joined and exists (select from @s.sessions where expires_at <= v_now);
 --if ids
-    if not p_joined then
-        perform @s.hold_@n(p_ids);
-    end if;
+        if not p_joined then
+            perform @s.hold_@n(p_ids);
+        end if;
 --end
 --unless ids
-    if not p_joined and (v_ending or not v_ordinary) then
-        perform @s.hold_@n(p_ids);
+        if not p_joined and (v_ending or not v_ordinary) then
+            perform @s.hold_@n(p_ids);
+        end if;
+--end
+        if v_ending then
+            return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
+        end if;
+        select number into v_session from @s.sessions where uuid = p_session;
+    end if;
+--unless ids
+    -- The ordinary case of all of them: held by the caller, in time, not kept, nobody listens. They go in one order, so
+    -- that two who ack the same tasks do not wait in a circle.
+    if v_plain and p_keeps is null then
+        select array_agg(i.seq), array_agg(i.token), array_agg(i.item) into v_seqs, v_tokens, v_items from (
+            select u.id::bigint as seq, u.token, u.item
+            from unnest(p_ids, p_tokens) with ordinality u (id, token, item) order by 1
+        ) i;
+        with gone as (
+            delete from @s.tasks_@n t
+            where t.seq = any (v_seqs) and v_tokens = (
+                    select array_agg(h.token order by h.seq) from @s.tasks_@n h
+                    where h.seq = any (v_seqs) and h.state = 'taken' and h.session = v_session
+                        and coalesce(h.keep, 0) = 0 and (h.deadline is null or h.deadline > v_now)
+                        and h.repeat is null and h.watched_until is null
+                )
+                -- What may have changed since: a lease that was granted since has a higher token than any of these.
+                and t.state = 'taken' and t.session = v_session and t.token <= (select max(token) from unnest(v_tokens) k (token))
+                and (t.deadline is null or t.deadline > v_now) and t.watched_until is null
+            returning t.seq, t.lane
+        )
+        select count(*), array_agg(seq), array_agg(lane) into v_gone, v_which, v_lanes from gone;
+        if v_gone < v_all then
+            select array_agg(i.item order by i.seq) into v_items
+                from unnest(v_seqs, v_items) i (seq, item) where i.seq = any (v_which);
+        end if;
     end if;
 --end
-    if v_ending then
-        return query select * from @s.settle_sessions(v_now, p_kept, p_listen);
-    end if;
-    select number into v_session from @s.sessions where uuid = p_session;
-    -- The ordinary case, all at once: held by the caller, in time, not kept, nobody listens.
-    if v_ordinary then
+    -- The same where some are of another case.
+    if v_ordinary and v_gone < v_all then
         for r in
             with asked as materialized (
                 select @item_key as seq, i.token, i.keep, i.item
@@ -56,8 +106,8 @@ begin
                 )
                 order by 1
             ), held as materialized (
-                -- One by one in the order of their seq, so that two who ack the same tasks do not wait in a circle;
-                -- those of the other case too, which would be waited for with these locked.
+                -- One by one in the order of their seq; those of the other case too, which would be waited for with
+                -- these locked.
                 select t.seq, asked.item, t.lane from asked cross join lateral (
                     -- offset: without it the conditions below would be asked first and the rest not locked
                     select * from @s.tasks_@n x where x.@item_column = asked.seq offset 0 for update
@@ -69,22 +119,61 @@ begin
             delete from @s.tasks_@n t using held where t.seq = held.seq returning held.item, held.lane
         loop
             v_gone := v_gone + 1;
-            v_done[r.item] := true;
---if lanes
-            if r.lane is not null then
-                v_lanes := v_lanes || r.lane;
-                v_items := v_items || r.item;
-            end if;
---end
+            v_items := v_items || r.item;
+            v_lanes := v_lanes || r.lane;
         end loop;
-        if v_gone > 0 then
-            insert into @s.counts_@n values (v_gone, 'taken', 'gone', 'ack');
-            return next @s.error('gone', @n, null, v_gone::integer, v_now);
-            perform @s.wake(@n, false, true);
+    end if;
+    if v_gone > 0 then
+        insert into @s.counts_@n values (v_gone, 'taken', 'gone', 'ack') returning exists (
+            select from @s.waits w where w.tube = @n and w.ends and w.until > clock_timestamp()
+        ) into v_wake;
+        if v_wake then
+            perform pg_notify('@channel', '@n');
         end if;
-        if v_gone = cardinality(p_ids) and cardinality(v_lanes) = 0 then
+        return next @s.error('gone', @n, null, v_gone, v_now);
+    end if;
+--if lanes
+    if array_remove(v_lanes, null) <> '{}' then
+        -- Who has the lock of a lane may still count these tasks, so it is to be looked at again.
+        select array_agg(f.lane order by f.item) filter (where f.mine),
+                array_agg(f.lane order by f.item) filter (where not f.mine)
+            into v_mine, v_others from (
+                select l.lane, l.item, not p_joined and l.number <= @locks and @s.lane_lock_@n(l.lane) as mine from (
+                    select u.lane, min(u.item) as item, row_number() over (order by min(u.item)) as number
+                    from unnest(v_lanes, v_items) u (lane, item) where u.lane is not null group by u.lane
+                ) l
+            ) f;
+        if v_others is not null then
+            perform @s.tell_lanes_@n(v_others);
+        end if;
+        -- An ack opens no lane that has no limit.
+        select array_agg(m.lane), bool_and(m.simple) into v_mine, v_simple from (
+            select o.lane, k.lane_order = 'skip' and coalesce(l.rate, k.lane_rate) is null as simple
+            from unnest(v_mine) o (lane) cross join @s.tubes k
+            left join lateral (select * from @s.lanes_@n where lane = o.lane offset 0) l on true
+            where k.number = @n and coalesce(l.concurrency, k.lane_concurrency) is not null
+        ) m;
+        if v_simple and v_gone = v_all then
+            perform @s.freed_many_@n(v_mine, v_lanes, v_items);
             return;
         end if;
+    end if;
+--end
+    if v_gone = v_all
+--if lanes
+        and v_mine is null
+--end
+    then
+        return;
+    end if;
+    if v_plain then
+        select * into c from @s.tubes where number = @n;
+    end if;
+    v_done := array_fill(v_gone = v_all, array[v_all]);
+    if v_gone between 1 and v_all - 1 then
+        foreach v_item in array v_items loop
+            v_done[v_item] := true;
+        end loop;
     end if;
     for r in
         select i.item, i.id, i.token, i.result, i.keep, null::text as lane, null::integer as freed
@@ -95,15 +184,15 @@ begin
         select case when cardinality(f.items) = 1 then f.items[1] else @s.opener_@n(c, f.lane, f.items) end,
             null, null, null, null, f.lane, cardinality(f.items)
         from (
-            select u.lane, array_agg(u.item order by u.item) as items from unnest(v_lanes, v_items) u (lane, item) group by u.lane
+            select u.lane, array_agg(u.item order by u.item) as items from unnest(v_lanes, v_items) u (lane, item)
+            where u.lane = any (v_mine) group by u.lane
         ) f
 --end
         order by 1
     loop
 --if lanes
         if r.lane is not null then
-            v_locks := v_locks + 1;
-            perform @s.freed_@n(c, r.lane, v_now, p_joined or v_locks > @locks, r.freed);
+            perform @s.freed_@n(c, r.lane, v_now, false, r.freed);
             continue;
         end if;
 --end
@@ -176,6 +265,48 @@ declare
     v_number bigint := cardinality(p_items);
 begin
     return p_items[coalesce(least(v_number, greatest(1, v_number + 1 - v_most + @s.held_@n(p_lane, v_most))), 1)];
+end $$;
+
+-- Slots of several lanes were given back, by these items; their locks are held, and none has a rate or is strict.
+create or replace function @s.freed_many_@n(p_which text[], p_lanes text[], p_items bigint[]) returns void
+language plpgsql as $$
+begin
+    with judged as materialized (
+        select f.lane, t.tickets, h.seq, h.pri, k.lane_pick = 'order' as by_seq, t.place, t.pri as stands,
+            h.seq is not null and not coalesce(l.paused, false) and held.n < most.n as open,
+            t.place is null or t.timed or held.n + f.number >= most.n as back,
+            f.items[least(f.number, greatest(1, f.number + 1 - most.n + held.n))] as opener
+        from (
+            select u.lane, array_agg(u.item order by u.item) as items, count(*) as number
+            from unnest(p_lanes, p_items) u (lane, item) where u.lane = any (p_which) group by u.lane
+        ) f
+        cross join @s.tubes k
+        left join lateral (select * from @s.lanes_@n where lane = f.lane offset 0) l on true
+        cross join lateral (select coalesce(l.concurrency, k.lane_concurrency)) most (n)
+        cross join lateral (
+            select count(*) from (select from @s.tasks_@n x where x.lane = f.lane and x.state = 'taken' limit most.n + 1) s
+        ) held (n)
+        left join lateral (
+            select x.seq, x.pri from @s.tasks_@n x where x.lane = f.lane and x.state = 'ready' order by x.pri, x.seq limit 1
+        ) h on true
+        cross join lateral (
+            select array_agg(s.ctid) as tickets, nullif(min(s.place) filter (where s.at is null), 9223372036854775807) as place,
+                min(s.pri) as pri, bool_or(s.at is not null) as timed
+            from (select ctid, pri, place, at from @s.tickets_@n where lane = f.lane limit 500) s
+        ) t
+        where k.number = @n
+    ), changed as materialized (
+        select *, case when by_seq then seq when not back then place end as stays from judged
+        where not coalesce(
+            open and cardinality(tickets) = 1 and stands = pri and place = case when by_seq then seq when not back then place end,
+            false
+        )
+    ), gone as (
+        delete from @s.tickets_@n where ctid = any (array(select unnest(tickets) from changed))
+    )
+    insert into @s.tickets_@n (pri, place, lane)
+        select o.pri, coalesce(o.stays, nextval('@s.places_@n')), o.lane
+        from (select * from changed where open order by opener, lane) o;
 end $$;
 
 -- Slots of a lane were given back by an ack.

@@ -151,6 +151,76 @@ begin
     insert into @s.tickets_@n (pri, place, lane) values (v_pri, v_place, p_lane);
 end $$;
 
+--unless adopted
+-- What lanes that stand in the line with one priority would be granted, each up to so many times in turn; their locks are
+-- held. Answers the tasks in the order of their grants; the lanes that stay open, by their last grant; tickets that are
+-- to go; and those of lanes that belong further back. until: what stands there or behind it was left as it is.
+-- special: one of them is of a sort that is granted one by one, and nothing is answered.
+create or replace function @s.turns_@n(
+    p_lanes text[], p_places bigint[], p_pri bigint, p_turns bigint, p_most bigint, out special boolean, out seqs bigint[],
+    out open text[], out tickets tid[], out pris bigint[], out places bigint[], out lanes text[], out until bigint,
+    out by_seq boolean
+) language plpgsql as $$
+begin
+    with judged as materialized (
+        select m.lane, m.place, m.i, t.tickets, h.seq, h.pri, most.n as most, held.n as held, k.lane_pick = 'order' as by_seq,
+            k.lane_order <> 'skip' or coalesce(l.rate, k.lane_rate) is not null as special,
+            case when k.lane_pick = 'order' then h.seq when t.place < 9223372036854775807 then t.place
+                when h.seq is not null then nextval('@s.places_@n') end as stands,
+            case when h.seq is null or l.paused then 0
+                else least(case when h.pri < p_pri or k.lane_pick = 'order' then 1 else p_turns end, most.n - held.n) end as slots
+        from unnest(p_lanes, p_places) with ordinality m (lane, place, i)
+        cross join @s.tubes k
+        -- offset: the lane is looked up, whatever the planner thinks of an empty table
+        left join lateral (select * from @s.lanes_@n where lane = m.lane offset 0) l on true
+        cross join lateral (select coalesce(l.concurrency, k.lane_concurrency)) most (n)
+        cross join lateral (
+            select array_agg(s.ctid) as tickets, min(s.place) filter (where s.at is null) as place
+            from (select ctid, place, at from @s.tickets_@n where lane = m.lane limit 500) s
+        ) t
+        left join lateral (
+            select x.seq, x.pri from @s.tasks_@n x where x.lane = m.lane and x.state = 'ready' order by x.pri, x.seq limit 1
+        ) h on true
+        cross join lateral (
+            select case when most.n is null then 0 else (
+                select count(*) from (select from @s.tasks_@n x where x.lane = m.lane and x.state = 'taken' limit most.n) s
+            ) end
+        ) held (n)
+        where k.number = @n and t.place is not null
+    ), ended as materialized (
+        -- A lane that is sent back, or stands again by its next task, may come before others of these.
+        select min(case when (j.pri, j.stands) > (p_pri, j.place) then j.stands else j.place + 1 end) as place from judged j
+        where j.slots > 0 and j.pri = p_pri
+            and (j.stands > j.place or (j.by_seq and coalesce(j.most - j.held > 1, true)))
+    ), first as materialized (
+        select j.*, j.slots <= 0 as shut, j.slots > 0 and (j.pri, j.stands) > (p_pri, j.place) as behind
+        from judged j, ended where ended.place is null or j.place < ended.place
+    ), granted as materialized (
+        select f.lane, f.most, f.held, x.seq, row_number() over (order by x.turn, f.i) as n
+        from first f cross join lateral (
+            select y.seq, row_number() over (order by y.seq) as turn from (
+                select z.seq from @s.tasks_@n z where z.lane = f.lane and z.state = 'ready' and z.pri = f.pri
+                order by z.seq limit f.slots
+            ) y
+        ) x
+        where not f.shut and not f.behind
+    ), used as materialized (
+        select g.lane, max(g.n) as n, bool_and(g.most is null or g.held + g.turns < g.most) as open from (
+            select *, count(*) over (partition by lane) as turns from granted where n <= p_most
+        ) g group by g.lane
+    )
+    select coalesce(bool_or(j.special), false), bool_or(j.by_seq), (select e.place from ended e),
+            (select array_agg(g.seq order by g.n) from granted g where g.n <= p_most),
+            (select array_agg(u.lane order by u.n) from used u where u.open),
+            (select array_agg(k.ticket) from first f cross join unnest(f.tickets) k (ticket)
+                where f.shut or f.behind or f.lane in (select u.lane from used u)),
+            (select array_agg(f.pri order by f.i) from first f where f.behind),
+            (select array_agg(f.stands order by f.i) from first f where f.behind),
+            (select array_agg(f.lane order by f.i) from first f where f.behind)
+        into special, by_seq, until, seqs, open, tickets, pris, places, lanes from judged j;
+end $$;
+
+--end
 -- True when a task of the lane could be granted now.
 create or replace function @s.is_open_@n(c @s.tubes, p_lane text, p_now bigint) returns boolean
 language plpgsql stable as $$

@@ -138,6 +138,7 @@ begin
     return v_n;
 end $$;
 
+--end
 --if lanes
 -- Tickets for lanes that are not judged now: a transaction cannot hold a lock for each of very many.
 create or replace function @s.tell_lanes_@n(p_lanes text[]) returns void language sql volatile as $$
@@ -147,7 +148,6 @@ create or replace function @s.tell_lanes_@n(p_lanes text[]) returns void languag
         ) named
 $$;
 
---end
 --end
 -- The next moment at which time changes something here.
 create or replace function @s.next_due_@n() returns bigint language sql volatile as $$
