@@ -41,7 +41,7 @@ def put_one(tube: TubeStore, draft: Draft, now: int) -> Placed:
         raise DuplicateKey(f"tube {tube.config.name!r} has a task with the id {draft.id!r}")
     capacity = tube.config.capacity
     if capacity is not None and tube.counters.live() >= capacity:
-        raise TubeFull(f"tube {tube.config.name!r} holds its capacity of {capacity} tasks; finish some or wait")
+        raise full(tube.config)
     task_id, seq = _new_id(tube, draft, now)
     return Placed(tube.save([rules.put(tube.config, draft, now, seq, task_id)]), "new")
 
@@ -83,10 +83,20 @@ def _conflict(tube: TubeStore, draft: Draft, other: Record, now: int) -> Placed:
         return Placed(tube.save([rules.restart(other, now)]), "restarted")
     if draft.on_conflict == "replace" and other.state != State.TAKEN:
         return Placed(tube.save([rules.replaced(tube.config, other, draft, now)]), "replaced")
-    raise DuplicateKey(
-        f"a {other.state} task of tube {tube.config.name!r} has the key {draft.key!r}; "
+    raise duplicate(tube.config, other.state, draft.key)
+
+
+def duplicate(config: TubeConfig, state: str, key: str | None) -> DuplicateKey:
+    """The refusal of a key that a live task has."""
+    return DuplicateKey(
+        f"a {state} task of tube {config.name!r} has the key {key!r}; "
         "on_conflict= ignore, replace or restart says what to do then"
     )
+
+
+def full(config: TubeConfig) -> TubeFull:
+    """The refusal of a task for which there is no room."""
+    return TubeFull(f"tube {config.name!r} holds its capacity of {config.capacity} tasks; finish some or wait")
 
 
 def check_id(config: TubeConfig, draft: Draft) -> None:

@@ -1,0 +1,35 @@
+"""Staged rows: stored, but no tasks yet. A job stages parts from many processes and makes tasks of them at once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.model.errors import EngineUnavailable
+
+
+class Promoted(NamedTuple):
+    """What became of the rows of a job."""
+
+    new: int
+    existing: int = 0
+    """Rows whose key a live task had: nothing was stored for them."""
+    replaced: int = 0
+    restarted: int = 0
+
+
+class StagedJob(NamedTuple):
+    """A job that has staged rows, and not yet discarded them."""
+
+    job: str
+    tube: str
+    parts: int
+    at: int
+    """When it staged last."""
+
+
+def lost(job: str, part: str, expected: int, found: int) -> EngineUnavailable:
+    """The refusal of a part that is not as it was staged."""
+    return EngineUnavailable(
+        f"part {part!r} of job {job!r} has {found} staged rows, and {expected} were staged: they were discarded, or lost "
+        "in a crash of the store; nothing was put, so run the job again"
+    )
