@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter
+from penstock.engines.scan import Scan
 from penstock.engines.store import Callback, Store, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.errors import UsageError
 from penstock.model.session import Session
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 MEMORY = "memory:"
@@ -66,6 +70,11 @@ class Engine:
         """Perform ops in one transaction; an answer or an exception each."""
         self._check()
         return self.store.execute_many(requests, self._strict)
+
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """Read tasks or events in batches of Arrow, in the order of their seq."""
+        self._check()
+        return self.store.scan(scan.check())
 
     def wait(self, waiter: Waiter, seconds: float | None) -> Answer:
         """Block until the waiter was served or its time is over."""

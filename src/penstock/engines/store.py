@@ -11,13 +11,15 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
 from penstock.engines.line import Answer, Lines, Waiter, raised
+from penstock.engines.scan import Scan
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
 from penstock.model.duration import SECOND
@@ -26,6 +28,9 @@ from penstock.model.session import Session
 from penstock.model.state import Event
 from penstock.model.task import Change, Record
 from penstock.model.tube import TubeConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 FORK_PATIENCE = 1.0
@@ -59,6 +64,8 @@ class Store(ABC):
     """True for a store that stays when its last queue is closed: a named one in memory."""
     poll_seconds: float | None = None
     """How often to look for changes of other processes while somebody waits here."""
+    scanner = "penstock.engines.scan"
+    """The module that reads for scan(); those of the engines load optional parts."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -144,6 +151,12 @@ class Store(ABC):
         if self._outbox:
             self._announce()
         return answers
+
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """Read tasks or events in batches of Arrow."""
+        self.check_usable()
+        batches: Iterator[pa.RecordBatch] = import_module(self.scanner).batches(self, scan)
+        return batches
 
     def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
         if self._lines.count and self._next_tick is not None and self._next_tick <= self.clock.now():

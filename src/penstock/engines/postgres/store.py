@@ -69,6 +69,7 @@ class PostgresStore(Store):
     """One per process and schema."""
 
     poll_seconds: float = SHORTEST_POLL
+    scanner = "penstock.engines.postgres.scan"
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)

@@ -34,6 +34,7 @@ FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: f
 class SqliteStore(Store):
     """One per process and file: one connection that writes, one that looks out for other processes."""
 
+    scanner = "penstock.engines.sqlite.scan"
     poll_seconds = 0.002
     """Between two looks for changes of others, where nobody tells of them or somebody has just written."""
 

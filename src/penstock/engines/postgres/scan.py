@@ -1,0 +1,133 @@
+"""Scans by COPY: rows come as CSV text that Arrow reads, and Python handles none of their values.
+
+One statement is one snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+from psycopg import sql
+
+from penstock.engines import arrow
+from penstock.engines.postgres.answers import Tube
+from penstock.engines.postgres.connections import refused
+from penstock.engines.postgres.store import PostgresStore
+from penstock.engines.scan import PAGE, Scan
+from penstock.engines.scan import batches as through_ops
+
+Connection = psycopg.Connection[Any]
+BATCH_BYTES = 8 << 20
+TEXT_ID = "case when left({0}, 1) = '\"' then {0}::json #>> '{{}}' else {0} end"
+"""Ids are stored as JSON. Text is shown as such."""
+
+
+def batches(store: PostgresStore, scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan."""
+    with store._connections.borrowed() as connection:
+        tube = None if scan.what == "events" else store.known(str(scan.tube), connection, fresh=True)
+        if tube is None or tube.config.adopted is None:
+            try:
+                yield from _copied(connection, store.schema, scan, tube)
+            except psycopg.Error as error:
+                raise refused(error) from error
+            return
+    # A task of an adopted table has to be put together.
+    yield from through_ops(store, scan)
+
+
+def _copied(connection: Connection, schema: str, scan: Scan, tube: Tube | None) -> Iterator[pa.RecordBatch]:
+    kinds = scan.kinds
+    query = f"select {_shown(scan, tube)} from {_table(schema, tube)} where {_condition(connection, schema, scan)}"
+    with connection.cursor().copy(f"copy ({query} order by seq) to stdout (format csv)") as copy:
+        rows: list[Any] = []
+        size = 0
+        for row in copy:
+            rows.append(row)
+            size += len(row)
+            if len(rows) == PAGE or size >= BATCH_BYTES:
+                yield _read(b"".join(rows), kinds)
+                rows, size = [], 0
+        if rows:
+            yield _read(b"".join(rows), kinds)
+
+
+def _table(schema: str, tube: Tube | None) -> str:
+    return f"{schema}.events" if tube is None else f"{schema}.tasks_{tube.number}"
+
+
+def _shown(scan: Scan, tube: Tube | None) -> str:
+    """The columns, as they are to be read."""
+    own_id = tube is not None and tube.config.id not in ("auto", "time64")
+    shown = {
+        "id": TEXT_ID.format("id") if own_id else "seq",
+        "task_id": TEXT_ID.format("task_id"),
+        "body": "encode(body, 'hex')",
+    }
+    return ", ".join(shown.get(name, name) for name in scan.kinds)
+
+
+def _condition(connection: Connection, schema: str, scan: Scan) -> str:
+    """What rows have to be; COPY takes no parameters, so the driver writes the values."""
+
+    def written(value: Any) -> str:
+        return sql.Literal(value).as_string(connection)
+
+    parts = [f"seq > {written(scan.lo)}"]
+    if scan.hi is not None:
+        parts.append(f"seq <= {written(scan.hi)}")
+    if scan.what == "events" and scan.tube is not None:
+        parts.append(f"tube = {written(scan.tube)}")
+    for column, wanted in ((scan.state_column, scan.states), ("lane", scan.lanes)):
+        if wanted is not None:
+            parts.append(f"{column} = any ({written(list(wanted))}::text[])")
+    moment = "at" if scan.what == "events" else "coalesce(done_at, created_at)" if scan.by_end else "created_at"
+    for compared, limit in ((">=", scan.since), ("<", scan.until)):
+        if limit is not None:
+            parts.append(f"{moment} {compared} {written(limit)}")
+    if scan.what == "events":
+        # What an older open transaction could still come before is not shown yet, as in read_history().
+        base = f"(select event_base from {schema}.store)"
+        parts.append(f"seq < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + {base}) << 24")
+    return " and ".join(parts)
+
+
+def _read(text: bytes, kinds: Mapping[str, str]) -> pa.RecordBatch:
+    """Whole rows of CSV. They are one block, because Arrow does not find the ends of rows by itself in every text."""
+    types = {name: pa.string() if kind == "binary" else arrow.stored(kind) for name, kind in kinds.items()}
+    table = pa_csv.read_csv(
+        pa.BufferReader(text),
+        pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(kinds)),
+        pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pa_csv.ConvertOptions(
+            check_utf8=False,
+            column_types=types,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    columns = [_array(table.column(name), kind) for name, kind in kinds.items()]
+    return arrow.shown(kinds, columns)
+
+
+def _array(column: pa.ChunkedArray, kind: str) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return _from_hex(array) if kind == "binary" else array
+
+
+def _from_hex(array: pa.StringArray) -> pa.BinaryArray:
+    """Bytes from their digits, all rows at one time."""
+    _, offsets, digits = array.buffers()
+    places = numpy.frombuffer(offsets, dtype=numpy.int32)[array.offset : array.offset + len(array) + 1]
+    start, end = int(places[0]), int(places[-1])
+    data = bytes.fromhex(digits.slice(start, end - start).to_pybytes().decode()) if end > start else b""
+    buffers = [None, pa.py_buffer(((places - start) // 2).astype(numpy.int32).tobytes()), pa.py_buffer(data)]
+    if array.null_count:
+        buffers[0] = array.is_valid().buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(array), buffers)

@@ -1,0 +1,113 @@
+"""Scans of a SQLite file, on a connection of their own: whoever writes does not wait for them.
+
+A read that lasts would keep the log from being written back, so each page is a transaction of its own. A seq is
+given once, so no task is read twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import apsw
+
+from penstock.engines import arrow
+from penstock.engines.scan import PAGE, Scan
+from penstock.engines.scan import batches as through_ops
+from penstock.engines.sqlite.database import Database, unavailable
+from penstock.engines.sqlite.place import Place
+from penstock.engines.sqlite.store import SqliteStore
+from penstock.model.errors import TubeNotFound
+from penstock.model.tube import TubeConfig
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TYPED = {
+    "data": "CASE WHEN typeof(data) = 'text' THEN data END",
+    "body": "CASE WHEN typeof(data) = 'blob' THEN data END",
+    "task_id": "CAST(task_id AS TEXT)",
+}
+
+
+def batches(store: SqliteStore, scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan."""
+    place = store._place
+    database = Database(place.path, "NORMAL", read_only=True)
+    try:
+        found = _tubes(database)
+        if scan.what == "events" and not any(_is_composite(config) for _, config in found.values()):
+            yield from _pages(database, "penstock_events", scan, TYPED)
+            return
+        if scan.what == "tasks" and not (tube := _known(found, scan))[1].adopted:
+            yield from _tasks(database, place, scan, *tube)
+            return
+    except apsw.Error as error:
+        raise unavailable(place.path, error) from error
+    finally:
+        database.close()
+    # A task has to be put together from a table of the user's, or an id from several columns.
+    yield from through_ops(store, scan)
+
+
+def _is_composite(config: TubeConfig) -> bool:
+    return len((config.adopted or {}).get("key", ())) > 1
+
+
+def _tubes(database: Database) -> dict[str, tuple[int, TubeConfig]]:
+    rows = database.rows("SELECT number, name, config FROM penstock_tubes")
+    return {name: (number, TubeConfig.from_json(json.loads(text))) for number, name, text in rows}
+
+
+def _known(found: dict[str, tuple[int, TubeConfig]], scan: Scan) -> tuple[int, TubeConfig]:
+    if scan.tube not in found:
+        raise TubeNotFound(f"there is no tube {scan.tube!r}; create_tube({scan.tube!r}) makes it")
+    return found[scan.tube]
+
+
+def _tasks(database: Database, place: Place, scan: Scan, number: int, config: TubeConfig) -> Iterator[pa.RecordBatch]:
+    own_id = config.id not in ("auto", "time64")
+    shown = {**TYPED, "id": "CAST(id AS TEXT)" if own_id else "CAST(seq AS TEXT)"}
+    table = f'"penstock_tasks_{number}"'
+    if not config.temporary:
+        yield from _pages(database, table, scan, shown)
+        return
+    temporary = Database(place.beside("-temporary"), "OFF", read_only=True)
+    try:
+        yield from _pages(temporary, table, scan, shown)
+    finally:
+        temporary.close()
+
+
+def _pages(database: Database, table: str, scan: Scan, shown: dict[str, str]) -> Iterator[pa.RecordBatch]:
+    kinds = scan.kinds
+    columns = ", ".join(["seq", *(shown.get(name, name) for name in kinds)])
+    where, values = _condition(scan)
+    sql = f"SELECT {columns} FROM {table} WHERE seq > ? AND {where} ORDER BY seq LIMIT {PAGE}"  # noqa: S608
+    last = max(0, scan.lo)  # row 0 of a tube is no task
+    while rows := database.rows(sql, (last, *values)):
+        last = rows[-1][0]
+        yield arrow.from_columns(kinds, list(zip(*rows, strict=True))[1:])
+        if len(rows) < PAGE:
+            return
+
+
+def _condition(scan: Scan) -> tuple[str, list[Any]]:
+    parts, values = ["1"], list[Any]()
+    if scan.hi is not None:
+        parts.append("seq <= ?")
+        values.append(scan.hi)
+    if scan.what == "events" and scan.tube is not None:
+        parts.append("tube = ?")
+        values.append(scan.tube)
+    for column, wanted in ((scan.state_column, scan.states), ("lane", scan.lanes)):
+        if wanted is not None:
+            parts.append(f"{column} IN (SELECT value FROM json_each(?))")  # noqa: S608
+            values.append(json.dumps(wanted))
+    moment = "at" if scan.what == "events" else "coalesce(done_at, created_at)" if scan.by_end else "created_at"
+    for compared, limit in ((">=", scan.since), ("<", scan.until)):
+        if limit is not None:
+            parts.append(f"{moment} {compared} ?")
+            values.append(limit)
+    return " AND ".join(parts), values

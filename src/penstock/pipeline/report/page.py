@@ -1,0 +1,173 @@
+"""The page: one file, that needs nothing else and asks nobody for anything."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from penstock.pipeline.figures import Figures
+from penstock.pipeline.report import formats, health, lists, markup, timeline
+from penstock.pipeline.report.formats import count, counted, duration, percent
+from penstock.pipeline.report.health import Check, Level
+from penstock.pipeline.report.lanes import lanes
+
+SIGNS = {Level.WELL: "✓", Level.LOOK: "!", Level.TROUBLE: "✕"}
+VERDICTS = {Level.WELL: "All is well", Level.LOOK: "Worth a look", Level.TROUBLE: "Trouble"}
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_HATCH = (
+    '<svg class="defs" width="0" height="0" aria-hidden="true" focusable="false"><defs>'
+    '<pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse"><rect width="7" height="7"/>'
+    '<path d="M0 7L7 0M-1 1L1 -1M6 8L8 6"/></pattern>'
+    '<pattern id="dots" width="7" height="7" patternUnits="userSpaceOnUse"><rect width="7" height="7"/>'
+    '<path d="M2 2h0M5.5 5.5h0"/></pattern></defs></svg>'
+)
+
+
+def write_report(figures: Figures, path: str | os.PathLike[str]) -> Path:
+    """Write the page. Who reads the file meanwhile sees the old one or the new one."""
+    target = Path(path)
+    fresh = target.with_name(f".{target.name}.{os.getpid()}")
+    # Names and errors may hold halves of characters, which no file can.
+    fresh.write_text(render(figures), encoding="utf-8", errors="replace")
+    fresh.replace(target)
+    return target
+
+
+def render(figures: Figures) -> str:
+    """The page as text. The same figures make the same page."""
+    found = health.checks(figures)
+    title = " · ".join(["Queue report", *([VERDICTS[health.verdict(found)]] if found else [])])
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{title}</title><style>{_part('style.css')}</style></head><body>{_HATCH}<main>"
+        f"{_head(figures, found)}{''.join(_body(figures))}</main>{_foot(figures)}"
+        f"<script>{_part('script.js')}</script></body></html>\n"
+    )
+
+
+@cache
+def _part(name: str) -> str:
+    return files("penstock.pipeline.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _head(figures: Figures, found: list[Check]) -> str:
+    """What is to be known in ten seconds."""
+    if not figures.counts.events:
+        return (
+            '<header><h1>Queue report</h1><p class="headline">Nothing has happened yet: no event is in the lake.</p>'
+            "<p>Put a task, let <code>penstock pipeline run</code> bring the history into the lake, "
+            "and make the report again.</p></header>"
+        )
+    level = health.verdict(found)
+    items = "".join(
+        f'<li class="{check.level.name.lower()}"><span class="sign" aria-hidden="true">{SIGNS[check.level]}</span>'
+        f"<span><strong>{check.subject}</strong> {check.text}</span></li>"
+        for check in found
+    )
+    return (
+        f'<header><p class="over">Queue report · {formats.span(figures.begin, figures.end)}</p>'
+        f'<h1 class="{level.name.lower()}"><span class="sign" aria-hidden="true">{SIGNS[level]}</span>'
+        f'{VERDICTS[level]}</h1><p class="headline">{headline(figures)}</p>'
+        f'<ul class="checks">{items}</ul></header>'
+    )
+
+
+def headline(figures: Figures) -> str:
+    """All of it in a sentence."""
+    total = health.total(figures)
+    done = figures.outcomes.get("success", 0)
+    ended = sum(figures.outcomes.values())
+    again = sum(number for tries, number in figures.attempts.items() if tries > 1)
+    facts = [f"{percent(done, total)} done"]
+    if ended:
+        facts.append(f"{percent(again, ended)} retried")
+    for key, words in (("buried", "buried"), ("ready", "waiting"), ("taken", "running"), ("delayed", "delayed")):
+        if figures.open.get(key):
+            facts.append(f"{percent(figures.open[key], total)} {words}")
+    for key in ("cancelled", "deleted", "expired"):
+        if figures.outcomes.get(key):
+            facts.append(f"{percent(figures.outcomes[key], total)} {key}")
+    where = _where(figures)
+    return (
+        f"{counted(total, 'task')} {where} in {formats.long_duration(figures.end - figures.begin)}: {_listed(facts)}."
+    )
+
+
+def _where(figures: Figures) -> str:
+    if len(figures.tubes) == 1:
+        return f"of {markup.written(figures.tubes[0].tube, 40)}"
+    return f"of {counted(len(figures.tubes), 'tube')}"
+
+
+def _listed(facts: list[str]) -> str:
+    return facts[0] if len(facts) == 1 else f"{', '.join(facts[:-1])} and {facts[-1]}"
+
+
+def _body(figures: Figures) -> list[str]:
+    if not figures.counts.events:
+        return []
+    return [
+        _tiles(figures),
+        markup.section("work", "Work", timeline.throughput(figures), timeline.backlog(figures)),
+        markup.section(
+            "times",
+            "Times",
+            lists.spreads(figures),
+            f'<div class="pair">{timeline.lengths(figures, "wait")}{timeline.lengths(figures, "run")}</div>',
+        ),
+        lists.failures(figures),
+        lanes(figures),
+        lists.ends(figures),
+        lists.tubes(figures),
+    ]
+
+
+def _tiles(figures: Figures) -> str:
+    counts = figures.counts
+    wide = figures.end - figures.begin
+    bad = counts.fails + counts.lost
+    tiles = [
+        ("Done", count(figures.outcomes.get("success", 0)), f"{formats.rate(counts.acks, wide)} on average"),
+        ("Waiting", count(figures.open.get("ready", 0)), f"and {count(figures.open.get('delayed', 0))} delayed"),
+        ("Running", count(figures.open.get("taken", 0)), "taken and not ended"),
+        ("Failed runs", percent(bad, counts.acks + bad), f"{count(bad)}, of which {count(counts.lost)} lost"),
+        (
+            "Buried",
+            count(figures.open.get("buried", 0)),
+            f"{count(counts.buried)} in all, {count(counts.kicks)} kicked",
+        ),
+        ("Wait", _middle(figures, "wait"), _most(figures, "wait")),
+        ("Run", _middle(figures, "run"), _most(figures, "run")),
+    ]
+    items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><dd>{more}</dd></div>" for name, value, more in tiles)
+    return f'<dl class="tiles">{items}</dl>'
+
+
+def _middle(figures: Figures, what: str) -> str:
+    spread = getattr(figures, what)
+    return duration(spread and spread.p50)
+
+
+def _most(figures: Figures, what: str) -> str:
+    spread = getattr(figures, what)
+    return "the middle one" + (f"; 90 of 100 within {duration(spread.p90)}" if spread else "")
+
+
+def _foot(figures: Figures) -> str:
+    about = [
+        "All times are UTC.",
+        "A task waits from when it is ready to when it is taken, and runs from then to the end of its lease.",
+        "Percentiles are right to about 2 in 100.",
+    ]
+    if figures.counts.events:
+        first, last = formats.moment(figures.begin), formats.moment(figures.end)
+        events, position = counted(figures.counts.events, "event"), count(figures.upto)
+        about.insert(0, f"{events}, from {first} to {last}; history up to position {position}.")
+    about.append(f"Version {figures.version} of the lake.")
+    return f"<footer><p>{escape(' '.join(about))}</p><p>Made by <code>penstock pipeline report</code>.</p></footer>"
