@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 import penstock
 from penstock.engines.sqlite.statements import named
+from penstock.model import ops
 from penstock.testing import ManualClock
 
 TUBES: dict[str, dict[str, Any]] = {
@@ -132,12 +134,13 @@ def test_a_statement_that_scans_or_sorts_is_found(store):
     "name",
     [
         *("load_lane", "save_lane", "delete_lane", "due_lanes", "first_wake", "save_session", "delete_session"),
-        *("events", "pending_edits", "update_tube"),
+        *("events", "pending_edits", "update_tube", "marks", "written", "trimmed", "write_note", "notes", "last_notes"),
+        *("save_trim", "delete_notes", "first_ledger", "next_ledger"),
     ],
 )
 def test_statements_on_shared_tables_use_an_index(store, name):
     plan = explain(store, named("store.sql")[name])
-    assert not [step for step in plan if re.match(r"SCAN (lanes|sessions|tubes|events|edits)\b(?! USING)", step)], plan
+    assert not [step for step in plan if re.match(r"SCAN penstock_\w+\b(?! USING)", step)], plan
     assert not [step for step in plan if "TEMP B-TREE" in step], plan
 
 
@@ -234,3 +237,24 @@ def test_the_meter_sees_a_scan(tmp_path):
     cost = meter.of(lambda: jobs.tasks("buried"))
     assert cost["VM_STEP"] > 400
     q.close()
+
+
+def test_no_call_on_a_ledger_costs_more_when_it_is_long(tmp_path):
+    costs = []
+    for number in (100, 8000):
+        with penstock.connect(str(tmp_path / f"{number}.db"), durability="relaxed", clock=ManualClock()) as q:
+            do = q._engine.execute
+            for name in "abc":
+                do(ops.WriteLedger(name, 0, ("x",) * number))
+            meter = Meter(q)
+            asked = {
+                "write": ops.WriteLedger("b", number, ("x",)),
+                "read": ops.ReadLedger("b", number // 2, 5),
+                "last": ops.LastNotes("b", 5),
+                "trim": ops.TrimLedger("b", 5),
+                "list": ops.ListLedgers(),
+            }
+            costs.append({what: meter.of(partial(do, op))["VM_STEP"] for what, op in asked.items()})
+    short, long = costs
+    for what, cost in long.items():
+        assert 0 < cost <= short[what] * 1.5 + 50, f"{what}: {short[what]} became {cost}"

@@ -6,6 +6,7 @@ a plan looks like but what it does on a full table, with statistics and without 
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -193,6 +194,29 @@ def test_no_call_touches_more_pages_on_a_long_tube_than_on_a_short_one(tubes):
         print(statistics, {what: (usual[what], cost) for what, cost in costs.items()})
         for what, cost in costs.items():
             assert cost <= usual[what] * LEVELS + 40, f"{what}: {usual[what]} pages became {cost}, {statistics=}"
+
+
+def test_no_call_on_a_ledger_touches_more_pages_when_it_is_long():
+    costs = []
+    for number in (SHORT, LONG):
+        url = postgres.place()
+        with penstock.connect(url, durability="relaxed") as q:
+            q.create_tube("jobs")
+            for name in "abc":
+                q._engine.execute(ops.WriteLedger(name, 0, ("x",) * number))
+        meter = Meter(url)
+        free = itertools.count(number)
+        meter.of("write", lambda taken=free: [ops.WriteLedger("b", next(taken), ("x",))])
+        meter.of("read", lambda number=number: [ops.ReadLedger("b", number // 2, 5)])
+        meter.of("last", lambda: [ops.LastNotes("b", 5)])
+        meter.of("trim", lambda: [ops.TrimLedger("b", 5)])
+        meter.of("list", lambda: [ops.ListLedgers()])
+        costs.append(meter.costs)
+        meter.caller.close()
+        postgres.drop_place(url)
+    usual, long = costs
+    for what, cost in long.items():
+        assert cost <= usual[what] * LEVELS + 40, f"{what}: {usual[what]} pages became {cost}"
 
 
 def test_the_meter_sees_a_scan(tubes):

@@ -15,6 +15,8 @@ from tests.support import postgres
 
 import penstock
 from penstock.engines.postgres import migrate, migrations, templates
+from penstock.model import ops
+from penstock.model.ledger import Note
 
 OPENERS = 8
 HERE = migrations.VERSION
@@ -127,6 +129,19 @@ def test_a_schema_made_step_by_step_equals_a_fresh_one(database, monkeypatch):
     connect_and_make(by_script)
     assert shape(stepwise) == shape(fresh) == shape(by_script)
     assert all(shape(fresh).values())
+
+
+def test_a_schema_of_an_earlier_version_gains_ledgers(database, monkeypatch):
+    old, fresh = database(), database()
+    monkeypatch.setattr(migrations, "STEPS", migrations.STEPS[:2])
+    monkeypatch.setattr(migrations, "VERSION", 2)
+    connect_and_make(old)
+    monkeypatch.undo()
+    with penstock.connect(old) as q:
+        q._engine.execute(ops.WriteLedger("a", 0, ("x",)))
+        assert q._engine.execute(ops.LastNotes("a")) == [Note(0, "x")]
+    connect_and_make(fresh)
+    assert shape(old) == shape(fresh)
 
 
 def test_a_script_for_an_old_schema_brings_its_tubes_along(database, monkeypatch, source):

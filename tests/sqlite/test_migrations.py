@@ -11,6 +11,8 @@ from tests.crash.children import Wire, family
 import penstock
 from penstock.engines.sqlite import database
 from penstock.engines.sqlite.database import Database, migrations
+from penstock.model import ops
+from penstock.model.ledger import Note
 
 OPENERS = 8
 
@@ -73,6 +75,31 @@ def test_a_step_that_fails_leaves_the_schema_as_it_was(path, monkeypatch):
     monkeypatch.undo()
     with penstock.connect(str(path)) as q:
         assert q.tube("jobs").take().data == 1
+
+
+@pytest.fixture
+def old(path, monkeypatch) -> Path:
+    """A file as the first version made it."""
+    monkeypatch.setattr(database, "migrations", lambda folder: migrations(folder)[:1])
+    with penstock.connect(str(path)) as q:
+        q.create_tube("jobs", history=True).put_many(list("abc"))
+    monkeypatch.undo()
+    return path
+
+
+def test_a_file_of_the_first_version_gains_ledgers(old):
+    with penstock.connect(str(old)) as q:
+        q._engine.execute(ops.WriteLedger("a", 0, ("x",)))
+        assert q._engine.execute(ops.LastNotes("a")) == [Note(0, "x")]
+        assert [task.data for task in q.tube("jobs").tasks()] == ["a", "b", "c"]
+
+
+def test_a_file_of_the_first_version_that_is_only_read_says_what_it_lacks(old):
+    with penstock.connect(f"sqlite:///{old}?mode=ro") as q:
+        assert [task.data for task in q.tube("jobs").tasks()] == ["a", "b", "c"]
+        assert q._engine.execute(ops.MarkHistory(every=2)) == [2, 3]
+        with pytest.raises(penstock.SchemaMismatch, match=r"schema 1 .*open it once for writing"):
+            q._engine.execute(ops.LastNotes("a"))
 
 
 def open_and_put(wire: Wire, path: str, number: int) -> None:

@@ -88,20 +88,21 @@ def test_a_folder_in_which_one_may_not_write_is_named(tmp_path):
 def test_a_schema_from_the_future_is_refused_and_left_alone(path):
     penstock.connect(str(path)).close()
     connection = apsw.Connection(str(path))
+    ((before,),) = connection.execute("SELECT schema FROM penstock_store").fetchall()
     connection.execute("UPDATE penstock_store SET schema = 99")
     connection.close()
     with pytest.raises(SchemaMismatch, match=r"99.*upgrade"):
         penstock.connect(str(path))
     connection = apsw.Connection(str(path))
     assert connection.execute("SELECT schema FROM penstock_store").fetchall() == [(99,)]
-    connection.execute("UPDATE penstock_store SET schema = 1")
+    connection.execute("UPDATE penstock_store SET schema = ?", (before,))
     connection.close()
     penstock.connect(str(path)).close()
 
 
 def test_a_queue_lives_beside_the_tables_of_an_application(path):
     connection = apsw.Connection(str(path))
-    for name in ("store", "tubes", "lanes", "sessions", "events", "edits", "tasks_1"):
+    for name in ("store", "tubes", "lanes", "sessions", "events", "edits", "notes", "trims", "tasks_1"):
         connection.execute(f"CREATE TABLE {name} (x); INSERT INTO {name} VALUES (1)")  # noqa: S608
     connection.pragma("user_version", 42)
     connection.close()

@@ -413,7 +413,7 @@ def give_back(url: str) -> None:
             return
         names = {"s": sql.Identifier(schema)}
         it.execute(sql.SQL("select {s}.drop_parts(number) from {s}.tubes").format(**names))
-        for table in ("tubes", "sessions", "events", "waits"):
+        for table in ("tubes", "sessions", "events", "waits", "notes", "trims"):
             it.execute(sql.SQL("delete from {s}.{table}").format(table=sql.Identifier(table), **names))
     # What else a test has written into the URL, such as a search path, is nothing to the next one.
     _used.append(shared_server().url(DATABASE, schema=schema))

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.model import rules
 from penstock.model.errors import UsageError
 from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.ledger import Note
 from penstock.model.rules import Due, Rank
 from penstock.model.session import Session
 from penstock.model.state import TRANSITIONS, Event, State, Transition
@@ -121,6 +122,10 @@ class TubeStore(ABC):
 
     @abstractmethod
     def page(self, state: State | None, limit: int, after: TaskId | None) -> list[Record]: ...
+
+    @abstractmethod
+    def extent(self) -> tuple[int, int] | None:
+        """The lowest and the highest seq."""
 
     # -- lanes -------------------------------------------------------------------------------------
 
@@ -303,11 +308,36 @@ class Transaction(ABC):
     @abstractmethod
     def holder_name(self, number: int | None) -> str | None: ...
 
+    # -- history and ledgers -----------------------------------------------------------------------
+
     @abstractmethod
-    def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]: ...
+    def history(self, tube: str | None, after: int, limit: int, upto: int) -> list[HistoryRow]: ...
 
     @abstractmethod
     def forget_history(self, upto: int) -> int: ...
+
+    @abstractmethod
+    def marks(self, tube: str | None, after: int, upto: int, every: int, limit: int) -> list[int]:
+        """The seq of every `every`-th event, and of the last."""
+
+    @abstractmethod
+    def written(self, ledger: str, first: int, last: int) -> int | None:
+        """The lowest of these numbers that was ever written."""
+
+    @abstractmethod
+    def write_notes(self, ledger: str, first: int, notes: Sequence[str]) -> None: ...
+
+    @abstractmethod
+    def notes(self, ledger: str, after: int, upto: int, limit: int) -> list[Note]: ...
+
+    @abstractmethod
+    def last_notes(self, ledger: str, limit: int) -> list[Note]: ...
+
+    @abstractmethod
+    def trim_notes(self, ledger: str, upto: int) -> int: ...
+
+    @abstractmethod
+    def ledgers(self, prefix: str, after: str, limit: int) -> list[str]: ...
 
     # -- the same for every store ------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, dataclass_transform
 from penstock.model.duration import Delay
 from penstock.model.errors import PenstockError
 from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.ledger import Note
 from penstock.model.session import Session
 from penstock.model.state import Reason, State
 from penstock.model.stats import Statistics
@@ -328,6 +329,13 @@ class ListTasks(Op[list[Record]]):
     after: TaskId | None = None
 
 
+@op
+class GetExtent(Op[tuple[int, int] | None]):
+    """The lowest and the highest seq of a tube's tasks; None if it has none."""
+
+    tube: str
+
+
 # -- lanes and counters --------------------------------------------------------------------------------
 
 
@@ -363,6 +371,7 @@ class ReadHistory(Op[list[HistoryRow]]):
     tube: str | None = None
     after: int = 0
     limit: int = 1000
+    upto: int | None = None
 
 
 @op
@@ -370,6 +379,68 @@ class ForgetHistory(Op[int]):
     """Remove events up to and including a position; answers how many."""
 
     upto: int
+
+
+@op
+class MarkHistory(Op[list[int]]):
+    """The seq of every `every`-th event after a position, and of the last one: where pages of history end.
+
+    Only what ReadHistory shows counts, so no event can appear later within a page.
+    """
+
+    after: int = 0
+    every: int = 10_000
+    limit: int = 1000
+    tube: str | None = None
+    upto: int | None = None
+
+
+# -- ledgers -------------------------------------------------------------------------------------------
+
+
+@op
+class WriteLedger(Op[None]):
+    """Append notes to a ledger; DuplicateKey, and nothing is written, if one of the numbers ever was."""
+
+    ledger: str
+    first: int
+    """The number of the first note, at least 0; the others follow."""
+    notes: tuple[str, ...]
+
+
+@op
+class ReadLedger(Op[list[Note]]):
+    """Notes after a number, oldest first."""
+
+    ledger: str
+    after: int = -1
+    limit: int = 1000
+    upto: int | None = None
+
+
+@op
+class LastNotes(Op[list[Note]]):
+    """The last notes of a ledger, newest first."""
+
+    ledger: str
+    limit: int = 1
+
+
+@op
+class TrimLedger(Op[int]):
+    """Forget notes up to and including a number; answers how many. Their numbers stay written."""
+
+    ledger: str
+    upto: int
+
+
+@op
+class ListLedgers(Op[list[str]]):
+    """Names of ledgers that hold notes, in order."""
+
+    prefix: str = ""
+    limit: int = 1000
+    after: str = ""
 
 
 # -- sessions and time ---------------------------------------------------------------------------------
@@ -445,11 +516,18 @@ ALL: tuple[type[Op[Any]], ...] = (
     Cancel,
     AddRetries,
     ListTasks,
+    GetExtent,
     ConfigureLane,
     ListLanes,
     GetStatistics,
     ReadHistory,
     ForgetHistory,
+    MarkHistory,
+    WriteLedger,
+    ReadLedger,
+    LastNotes,
+    TrimLedger,
+    ListLedgers,
     OpenSession,
     Identify,
     KeepAlive,

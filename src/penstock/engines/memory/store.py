@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, TypeVar
 
 from penstock.engines import verbs
 from penstock.engines.line import raised
+from penstock.engines.memory.ledger import Ledgers
 from penstock.engines.memory.tube import MemoryTube
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.engines.transaction import Holder, Transaction
 from penstock.model import ops
 from penstock.model.clock import Clock, next_epoch
 from penstock.model.errors import TubeNotFound
+from penstock.model.ledger import Note
 from penstock.model.session import Session
 from penstock.model.task import HistoryRow
 from penstock.model.tube import TubeConfig
@@ -31,6 +33,8 @@ class Before:
         self._tubes, self._sessions, self._numbers = dict(tx.tubes), dict(tx.sessions), tx.numbers
         self._events, self._length, self._last_event = tx.events, len(tx.events), tx.last_event
         self._images: dict[str, dict[str, Any]] = {}
+        self.undo: list[Callable[[], None]] = []
+        """How to come back where no image was kept, to be done from the last to the first."""
 
     def keep(self, tube: MemoryTube) -> None:
         """A tube may be changed from now on."""
@@ -45,6 +49,8 @@ class Before:
             tx.tubes[name].restore(image)
         tx.events, tx.last_event = self._events, self._last_event
         del tx.events[self._length :]
+        for undo in reversed(self.undo):
+            undo()
 
 
 class MemoryTransaction(Transaction):
@@ -56,6 +62,7 @@ class MemoryTransaction(Transaction):
         self.sessions: dict[str, Holder] = {}
         self.events: list[HistoryRow] = []
         self.last_event = 0
+        self._ledgers = Ledgers()
         self.epoch = next_epoch(0)
         self.token = self.epoch << 32
         self.numbers = 0
@@ -114,16 +121,47 @@ class MemoryTransaction(Transaction):
     def holder_name(self, number: int | None) -> str | None:
         return next((h.session.name for h in self.sessions.values() if h.number == number), None)
 
-    def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]:
+    def history(self, tube: str | None, after: int, limit: int, upto: int) -> list[HistoryRow]:
+        return list(islice(self._events(tube, after, upto), limit))
+
+    def _events(self, tube: str | None, after: int, upto: int) -> Iterator[HistoryRow]:
         start = bisect_right(self.events, after, key=lambda row: row.seq)
-        found = (row for row in islice(self.events, start, None) if tube in (None, row.tube))
-        return list(islice(found, limit))
+        found = takewhile(lambda row: row.seq <= upto, islice(self.events, start, None))
+        return (row for row in found if tube in (None, row.tube))
 
     def forget_history(self, upto: int) -> int:
         kept = [row for row in self.events if row.seq > upto]
         number = len(self.events) - len(kept)
         self.events = kept
         return number
+
+    def marks(self, tube: str | None, after: int, upto: int, every: int, limit: int) -> list[int]:
+        seqs = [row.seq for row in islice(self._events(tube, after, upto), every * limit)]
+        return [seq for n, seq in enumerate(seqs, 1) if n % every == 0 or n == len(seqs)]
+
+    def written(self, ledger: str, first: int, last: int) -> int | None:
+        return self._ledgers.written(ledger, first, last)
+
+    def write_notes(self, ledger: str, first: int, notes: Sequence[str]) -> None:
+        self._remember(self._ledgers.write(ledger, first, notes))
+
+    def notes(self, ledger: str, after: int, upto: int, limit: int) -> list[Note]:
+        return self._ledgers.notes(ledger, after, upto, limit)
+
+    def last_notes(self, ledger: str, limit: int) -> list[Note]:
+        return self._ledgers.last(ledger, limit)
+
+    def trim_notes(self, ledger: str, upto: int) -> int:
+        number, undo = self._ledgers.trim(ledger, upto)
+        self._remember(undo)
+        return number
+
+    def ledgers(self, prefix: str, after: str, limit: int) -> list[str]:
+        return self._ledgers.names(prefix, after, limit)
+
+    def _remember(self, undo: Callable[[], None]) -> None:
+        if self.before is not None:
+            self.before.undo.append(undo)
 
 
 class MemoryStore(Store):

@@ -395,6 +395,10 @@ class MemoryTube(TubeStore):
         found = (r for r in self._records.values() if r.seq > start and state in (None, r.state))
         return list(islice(found, limit))
 
+    def extent(self) -> tuple[int, int] | None:
+        seqs = self._records.keys()
+        return (next(iter(seqs)), next(reversed(seqs))) if seqs else None
+
 
 def _ordered(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.pri, record.seq))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.engines.postgres import answers
+from penstock.engines.postgres import answers, ledger
 from penstock.engines.postgres.adopted import update_of
 from penstock.engines.postgres.answers import AT, INFO, ITEM, KIND, Again, Answer, Row, Tube, Unusual, record, refusal
 from penstock.engines.postgres.call import (
@@ -31,6 +31,7 @@ from penstock.engines.verbs.leases import check_take
 from penstock.engines.verbs.putting import check_draft
 from penstock.model import ops
 from penstock.model.errors import PenstockError, SessionExpired, TaskNotFound, UsageError
+from penstock.model.ledger import MOST
 from penstock.model.session import Session
 from penstock.model.state import State
 from penstock.model.stats import CALLS, Statistics
@@ -273,6 +274,14 @@ def list_tasks(context: Context, op: ops.ListTasks, tube: Tube) -> Call:
     )
 
 
+def get_extent(context: Context, op: ops.GetExtent, tube: Tube) -> Call:
+    def read(answer: Answer) -> tuple[int, int] | None:
+        found = [row[AT] for row in answer.rows if row[INFO] == "extent"]
+        return (found[0], found[1]) if found else None
+
+    return Call(f"select * from {context.schema}.get_extent(%s, {CONTEXT})", (tube.number, *times(context)), read)
+
+
 # -- counters ------------------------------------------------------------------------------------------
 
 
@@ -302,7 +311,9 @@ def read_history(context: Context, op: ops.ReadHistory) -> Call:
             for row in rows
         ]
 
-    return Call(f"select * from {context.schema}.read_history(%s, %s, %s)", (op.tube, op.after, op.limit), read)
+    upto = MOST if op.upto is None else op.upto
+    sql = f"select * from {context.schema}.read_history(%s, %s, %s, %s)"
+    return Call(sql, (op.tube, op.after, upto, op.limit), read)
 
 
 def forget_history(context: Context, op: ops.ForgetHistory) -> Call:
@@ -404,10 +415,12 @@ TUBE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any, Tube], Call]] = {
     ops.Cancel: cancel,
     ops.AddRetries: add_retries,
     ops.ListTasks: list_tasks,
+    ops.GetExtent: get_extent,
 }
 STORE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any], Call]] = {
     ops.ReadHistory: read_history,
     ops.ForgetHistory: forget_history,
+    **ledger.CALLS,
     ops.OpenSession: open_session,
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,

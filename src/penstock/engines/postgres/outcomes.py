@@ -18,10 +18,10 @@ from penstock.model.task import Gone, Record, TaskId
 Peek = Callable[[str, TaskId], Record | None]
 READS = (
     *(ops.GetTube, ops.ListTubes, ops.Peek, ops.Watch, ops.ListTasks, ops.ListLanes, ops.GetStatistics),
-    *(ops.ReadHistory, ops.GetState),
+    *(ops.ReadHistory, ops.GetState, ops.GetExtent, ops.MarkHistory, ops.ReadLedger, ops.LastNotes, ops.ListLedgers),
 )
 IDEMPOTENT = (
-    *(ops.Tick, ops.KeepAlive, ops.OpenSession, ops.EndSession, ops.ForgetHistory),
+    *(ops.Tick, ops.KeepAlive, ops.OpenSession, ops.EndSession, ops.ForgetHistory, ops.TrimLedger),
     *(ops.AlterTube, ops.PauseTube, ops.ConfigureLane),
 )
 """Done twice is done once, apart from a count in the answer."""

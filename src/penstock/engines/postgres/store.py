@@ -57,8 +57,8 @@ ASIDE = (
     ops.ListTasks,
     ops.ListLanes,
     ops.GetStatistics,
-    ops.ReadHistory,
-    ops.ForgetHistory,
+    *(ops.GetExtent, ops.ReadHistory, ops.ForgetHistory, ops.MarkHistory),
+    *(ops.WriteLedger, ops.ReadLedger, ops.TrimLedger, ops.ListLedgers),
     ops.KeepAlive,
     ops.Tick,
 )
@@ -69,7 +69,6 @@ class PostgresStore(Store):
     """One per process and schema."""
 
     poll_seconds: float = SHORTEST_POLL
-    scanner = "penstock.engines.postgres.scan"
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)

@@ -18,7 +18,20 @@ from penstock.model.state import BURIED_REASONS, DONE_REASONS, State
 from penstock.model.tube import TubeConfig
 
 HERE = Path(__file__).parent
-FUNCTIONS = ("rules", "changes", "leases", "sessions", "acts", "tubes", "adopt", "joined", "checks", "api", "by_hand")
+FUNCTIONS = (
+    "rules",
+    "changes",
+    "leases",
+    "sessions",
+    "acts",
+    "tubes",
+    "ledger",
+    "adopt",
+    "joined",
+    "checks",
+    "api",
+    "by_hand",
+)
 TUBE = ("counts", "lanes", "save", "settle", "put", "load", "take", "ack", "marks")
 ADOPTED = ("adopted", "keys", "edits")
 SETTINGS = " ".join(

@@ -22,7 +22,14 @@ from penstock.engines.sqlite.transaction import SQL, SqliteTransaction
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.model import ops, rules
 from penstock.model.clock import Clock, ManualClock, next_epoch
-from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TaskNotFound, UsageError
+from penstock.model.errors import (
+    EngineUnavailable,
+    NotWritable,
+    PenstockError,
+    SchemaMismatch,
+    TaskNotFound,
+    UsageError,
+)
 from penstock.model.task import Record
 
 R = TypeVar("R")
@@ -318,9 +325,14 @@ READABLE = (
     ops.Peek,
     ops.Watch,
     ops.ListTasks,
+    ops.GetExtent,
     ops.ListLanes,
     ops.GetStatistics,
     ops.ReadHistory,
+    ops.MarkHistory,
+    ops.ReadLedger,
+    ops.LastNotes,
+    ops.ListLedgers,
 )
 
 
@@ -347,6 +359,11 @@ def _read_one(tx: SqliteTransaction, op: ops.Op[Any], now: int) -> Any:
         return verbs.VERBS[type(op)](tx, op, 0)
     except PenstockError as error:
         return error
+    except apsw.SQLError as error:  # a table that a later version has
+        return SchemaMismatch(
+            f"{tx.main.path} has schema {tx.main.schema_version()} and was opened to be read, so it cannot be brought "
+            f"up to date ({error}); open it once for writing, or run `penstock migrate` on it"
+        )
 
 
 def _as_of(tx: SqliteTransaction, op: ops.Peek | ops.Watch, now: int) -> Record:

@@ -79,10 +79,52 @@ INSERT INTO penstock_events (at, tube, task_id, event, from_state, to_state, rea
 DELETE FROM penstock_events WHERE seq <= ?;
 
 -- name: events
-SELECT * FROM penstock_events WHERE seq > ? ORDER BY seq LIMIT ?;
+SELECT * FROM penstock_events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?;
 
 -- name: events_of_tube
-SELECT * FROM penstock_events WHERE seq > ? AND tube = ? ORDER BY seq LIMIT ?;
+SELECT * FROM penstock_events WHERE seq > ? AND seq <= ? AND tube = ? ORDER BY seq LIMIT ?;
+
+-- name: marks
+SELECT seq FROM (
+    SELECT seq, row_number() OVER (ORDER BY seq) AS n, lead(seq) OVER (ORDER BY seq) AS later FROM (
+        SELECT seq FROM penstock_events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?
+    )
+) WHERE n % ? = 0 OR later IS NULL;
+
+-- name: marks_of_tube
+SELECT seq FROM (
+    SELECT seq, row_number() OVER (ORDER BY seq) AS n, lead(seq) OVER (ORDER BY seq) AS later FROM (
+        SELECT seq FROM penstock_events WHERE seq > ? AND seq <= ? AND tube = ? ORDER BY seq LIMIT ?
+    )
+) WHERE n % ? = 0 OR later IS NULL;
+
+-- name: written
+SELECT number FROM penstock_notes WHERE ledger = ? AND number BETWEEN ? AND ? ORDER BY number LIMIT 1;
+
+-- name: trimmed
+SELECT upto FROM penstock_trims WHERE ledger = ?;
+
+-- name: write_note
+INSERT INTO penstock_notes (ledger, number, note) VALUES (?, ?, ?);
+
+-- name: notes
+SELECT number, note FROM penstock_notes WHERE ledger = ? AND number > ? AND number <= ? ORDER BY number LIMIT ?;
+
+-- name: last_notes
+SELECT number, note FROM penstock_notes WHERE ledger = ? ORDER BY number DESC LIMIT ?;
+
+-- name: save_trim
+INSERT INTO penstock_trims (ledger, upto) VALUES (?, ?)
+ON CONFLICT (ledger) DO UPDATE SET upto = max(upto, excluded.upto);
+
+-- name: delete_notes
+DELETE FROM penstock_notes WHERE ledger = ? AND number <= ?;
+
+-- name: first_ledger
+SELECT min(ledger) FROM penstock_notes WHERE ledger >= ?;
+
+-- name: next_ledger
+SELECT min(ledger) FROM penstock_notes WHERE ledger > ?;
 
 -- name: pending_edits
 SELECT seq, tube, row_id FROM penstock_edits WHERE seq <= ? ORDER BY seq LIMIT 10000;

@@ -8,7 +8,7 @@ begun when the first of them is touched.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from penstock.engines.sqlite.adopted import AdoptedTube
 from penstock.engines.sqlite.adoption import adoption
@@ -18,6 +18,7 @@ from penstock.engines.sqlite.statements import named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Holder, Transaction
 from penstock.model.errors import TubeNotFound, UsageError
+from penstock.model.ledger import Note
 from penstock.model.session import Session
 from penstock.model.task import HistoryRow
 from penstock.model.tube import Adoption, TubeConfig
@@ -365,11 +366,13 @@ class SqliteTransaction(Transaction):
     def holder_name(self, number: int | None) -> str | None:
         return next((h.session.name for h in self._holders.values() if h.number == number), None)
 
-    def history(self, tube: str | None, after: int, limit: int) -> list[HistoryRow]:
+    # -- history and ledgers -----------------------------------------------------------------------
+
+    def history(self, tube: str | None, after: int, limit: int, upto: int) -> list[HistoryRow]:
         if tube is None:
-            rows = self.main.rows(SQL["events"], (after, limit))
+            rows = self.main.rows(SQL["events"], (after, upto, limit))
         else:
-            rows = self.main.rows(SQL["events_of_tube"], (after, tube, limit))
+            rows = self.main.rows(SQL["events_of_tube"], (after, upto, tube, limit))
         composite = {name for name, tube in self._tubes.items() if len((tube.config.adopted or {}).get("key", ())) > 1}
         return [self._event(row, row[2] in composite) for row in rows]
 
@@ -382,3 +385,44 @@ class SqliteTransaction(Transaction):
     def forget_history(self, upto: int) -> int:
         self.main.execute(SQL["forget_events"], (upto,))
         return self.main.connection.changes()
+
+    def marks(self, tube: str | None, after: int, upto: int, every: int, limit: int) -> list[int]:
+        if tube is None:
+            rows = self.main.rows(SQL["marks"], (after, upto, every * limit, every))
+        else:
+            rows = self.main.rows(SQL["marks_of_tube"], (after, upto, tube, every * limit, every))
+        return [seq for (seq,) in rows]
+
+    def written(self, ledger: str, first: int, last: int) -> int | None:
+        if first <= self._floor(ledger):
+            return first
+        found: int | None = self.main.value(SQL["written"], (ledger, first, last))
+        return found
+
+    def _floor(self, ledger: str) -> int:
+        floor = self.main.value(SQL["trimmed"], (ledger,))
+        return -1 if floor is None else int(floor)
+
+    def write_notes(self, ledger: str, first: int, notes: Sequence[str]) -> None:
+        rows = [(ledger, number, note) for number, note in enumerate(notes, first)]
+        self.main.connection.executemany(SQL["write_note"], rows)
+
+    def notes(self, ledger: str, after: int, upto: int, limit: int) -> list[Note]:
+        return [Note(*row) for row in self.main.rows(SQL["notes"], (ledger, after, upto, limit))]
+
+    def last_notes(self, ledger: str, limit: int) -> list[Note]:
+        return [Note(*row) for row in self.main.rows(SQL["last_notes"], (ledger, limit))]
+
+    def trim_notes(self, ledger: str, upto: int) -> int:
+        self.main.execute(SQL["save_trim"], (ledger, upto))
+        self.main.execute(SQL["delete_notes"], (ledger, upto))
+        return self.main.connection.changes()
+
+    def ledgers(self, prefix: str, after: str, limit: int) -> list[str]:
+        # From name to name: the notes between them are never looked at.
+        found: list[str] = []
+        name = self.main.value(SQL["next_ledger" if after >= prefix else "first_ledger"], (max(after, prefix),))
+        while name is not None and name.startswith(prefix) and len(found) < limit:
+            found.append(name)
+            name = self.main.value(SQL["next_ledger"], (name,))
+        return found

@@ -237,6 +237,11 @@ class SqliteTube(TubeStore):
             return self.records(self.database.rows(self.sql["page"], (start, limit)))
         return self.records(self.database.rows(self.sql["page_of_state"], (start, state, limit)))
 
+    def extent(self) -> tuple[int, int] | None:
+        row = self.database.row(self.sql["extent"])
+        assert row is not None
+        return None if row[0] is None else (row[0], row[1])
+
     # -- lanes -------------------------------------------------------------------------------------
 
     def configure_lane(self, lane: str, options: Mapping[str, Any], now: int) -> LaneLimits:

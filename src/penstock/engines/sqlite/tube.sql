@@ -104,6 +104,13 @@ INSERT INTO {table} ({fresh}) VALUES ({fresh_marks});
 INSERT INTO {table} ({fresh}, lane, place)
 VALUES ({numbered_marks}, ?1, CASE WHEN EXISTS (SELECT 1 FROM {table} WHERE lane = ?1 AND place IS NOT NULL) THEN NULL ELSE ?2 END);
 
+-- name: insert_events
+-- The events of tasks that were put together.
+INSERT INTO penstock_events (at, tube, task_id, event, to_state, attempt, pri, lane, key, ready_at, delay, data)
+SELECT created_at, ?1, seq, 'put', state, 0, pri, lane, key, ready_at,
+    CASE WHEN state = 'delayed' THEN ready_at - created_at END, CASE WHEN ?2 THEN data END
+FROM {table} WHERE seq >= ?3 ORDER BY seq;
+
 -- name: find
 SELECT {columns} FROM {table} WHERE {id} = ? AND seq > 0;
 
@@ -188,6 +195,9 @@ SELECT {columns} FROM {table} WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: page_of_state
 SELECT {columns} FROM {table} WHERE seq > ? AND state = ? ORDER BY seq LIMIT ?;
+
+-- name: extent
+SELECT (SELECT min(seq) FROM {table} WHERE seq > 0), (SELECT max(seq) FROM {table} WHERE seq > 0);
 
 -- name: next_lane
 -- The first lane after a name that holds ready or taken tasks or has settings.

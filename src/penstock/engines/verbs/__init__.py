@@ -9,14 +9,23 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.engines.transaction import Transaction
-from penstock.engines.verbs.counters import configure_lane, forget_history, get_statistics, list_lanes, read_history
+from penstock.engines.verbs.counters import (
+    configure_lane,
+    forget_history,
+    get_statistics,
+    list_lanes,
+    mark_history,
+    read_history,
+)
 from penstock.engines.verbs.leases import ack, bury, check_take, fail, release, take, touch
+from penstock.engines.verbs.ledger import last_notes, list_ledgers, read_ledger, trim_ledger, write_ledger
 from penstock.engines.verbs.putting import check_draft, load, put
 from penstock.engines.verbs.revival import (
     add_retries,
     cancel,
     delete,
     dig,
+    get_extent,
     kick,
     list_tasks,
     peek,
@@ -86,11 +95,18 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.Cancel: cancel,
     ops.AddRetries: add_retries,
     ops.ListTasks: list_tasks,
+    ops.GetExtent: get_extent,
     ops.ConfigureLane: configure_lane,
     ops.ListLanes: list_lanes,
     ops.GetStatistics: get_statistics,
     ops.ReadHistory: read_history,
     ops.ForgetHistory: forget_history,
+    ops.MarkHistory: mark_history,
+    ops.WriteLedger: write_ledger,
+    ops.ReadLedger: read_ledger,
+    ops.LastNotes: last_notes,
+    ops.TrimLedger: trim_ledger,
+    ops.ListLedgers: list_ledgers,
     ops.OpenSession: open_session,
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,

@@ -6,6 +6,7 @@ from penstock.engines.transaction import Transaction
 from penstock.engines.verbs.checks import missing
 from penstock.model import ops
 from penstock.model.lane import LaneInfo, LaneLimits
+from penstock.model.ledger import MOST
 from penstock.model.stats import Statistics
 from penstock.model.task import HistoryRow
 
@@ -39,8 +40,12 @@ def get_statistics(tx: Transaction, op: ops.GetStatistics, now: int) -> dict[str
 
 
 def read_history(tx: Transaction, op: ops.ReadHistory, now: int) -> list[HistoryRow]:
-    return tx.history(op.tube, op.after, op.limit)
+    return tx.history(op.tube, op.after, op.limit, MOST if op.upto is None else op.upto)
 
 
 def forget_history(tx: Transaction, op: ops.ForgetHistory, now: int) -> int:
     return tx.forget_history(op.upto)
+
+
+def mark_history(tx: Transaction, op: ops.MarkHistory, now: int) -> list[int]:
+    return tx.marks(op.tube, op.after, MOST if op.upto is None else op.upto, op.every, op.limit)

@@ -144,3 +144,9 @@ def list_tasks(tx: Transaction, op: ops.ListTasks, now: int) -> list[Record]:
     if op.after is not None and not counted and tube.find(op.after) is None:
         raise TaskNotFound(f"there is no task {op.after!r} to list from")
     return tube.page(op.state, op.limit, op.after)
+
+
+def get_extent(tx: Transaction, op: ops.GetExtent, now: int) -> tuple[int, int] | None:
+    tube = tx.tube(op.tube)
+    tube.settle(now)
+    return tube.extent()

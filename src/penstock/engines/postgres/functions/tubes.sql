@@ -132,11 +132,27 @@ begin
     ) using coalesce(p_after, -9223372036854775808), p_state, p_limit, p_tube;
 end $$;
 
+-- The lowest and the highest seq of a tube's tasks.
+create or replace function @s.get_extent(p_tube integer, p_now bigint, p_kept uuid[], p_listen integer[])
+returns setof @s.answer language plpgsql @settings as $$
+declare
+    v_first bigint;
+    v_last bigint;
+begin
+    return query select * from @s.settle_tubes(@s.now_us(p_now), p_kept, p_listen, p_tube);
+    execute format('select (select min(seq) from @s.tasks_%1$s), (select max(seq) from @s.tasks_%1$s)', p_tube)
+        into v_first, v_last;
+    if v_first is not null then
+        return next @s.error('extent', p_tube, null, null, v_first);
+        return next @s.error('extent', p_tube, null, null, v_last);
+    end if;
+end $$;
+
 -- Events after a position. Those that an older open transaction could still come before are not shown yet.
-create or replace function @s.read_history(p_tube text, p_after bigint, p_limit bigint) returns setof @s.events
-language sql stable as $$
+create or replace function @s.read_history(p_tube text, p_after bigint, p_upto bigint, p_limit bigint)
+returns setof @s.events language sql stable as $$
     select * from @s.events
-    where seq > p_after and (p_tube is null or tube = p_tube)
+    where seq > p_after and seq <= p_upto and (p_tube is null or tube = p_tube)
         and seq < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + (select event_base from @s.store)) << 24
     order by seq limit p_limit
 $$;
