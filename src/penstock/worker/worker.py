@@ -14,7 +14,7 @@ from penstock.blocking import Queue, Tube
 from penstock.handlers import Registry
 from penstock.model.duration import SECOND, Seconds, length
 from penstock.model.errors import EngineUnavailable, NotWritable, PenstockError, TubeNotFound, UsageError, shown
-from penstock.model.session import new_session
+from penstock.model.session import Session, new_session
 from penstock.model.tube import check_count
 from penstock.schedules import SCHEDULES
 from penstock.worker.app import App
@@ -88,6 +88,8 @@ class Worker:
         self._hurried = asyncio.Event()
         self._slots: Slots | None = None
         self._queue: Queue | None = None
+        self.session: Session | None = None
+        """Whose leases its tasks are; one of its own if left out."""
         self.app: App | None = None
         """Where the handlers come from; SIGHUP loads it again."""
         self.on_start: Callable[[], None] | None = None
@@ -179,7 +181,7 @@ class Worker:
     async def _live(self, until_empty: bool, horizon: int | None, signals: bool) -> None:
         heard = Signals(self._signalled, self._hang_up) if signals else None
         with contextlib.nullcontext() if heard is None else heard.heard_by(asyncio.get_running_loop()):
-            queue = self._queue = await self._unhurried(errand(_twin, self._app))
+            queue = self._queue = await self._unhurried(errand(_twin, self._app, self.session))
             if queue is None:
                 return
             try:
@@ -386,10 +388,10 @@ def _weights(tubes: Iterable[str] | Mapping[str, float] | None) -> dict[str, flo
     return weights
 
 
-def _twin(app: Any) -> Queue:
+def _twin(app: Any, session: Session | None) -> Queue:
     """A queue on the same store with a session of its own: leases of the worker are nobody else's."""
     engine = getattr(app._engine, "engine", app._engine)
-    twin = Queue(engine.twin(), new_session(app._session.ttl))
+    twin = Queue(engine.twin(), session or new_session(app._session.ttl))
     twin._kinds, twin._makers = app._kinds, app._makers
     twin._start()
     return twin
