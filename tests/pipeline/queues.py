@@ -88,7 +88,7 @@ def _timeline(random: Random, tasks: int, weights: list[float], slot: float, fai
         due = tasks if place == len(weights) - 1 else round(tasks * grown / sum(weights))
         puts, put = due - put, due
         able = max(1, round(1.05 * tasks / len(weights)))
-        takes = min(ready + puts, able if place < len(weights) - 1 else able * 3)
+        takes = min(ready + puts, able)
         fails = sum(random.random() < failing for _ in range(min(takes, 400))) * max(1, takes // 400)
         dead = min(fails, fails // 4 + (fails % 4 > 2))
         acks = takes - fails

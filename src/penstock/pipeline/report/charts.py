@@ -15,6 +15,9 @@ from penstock.pipeline.report.axes import Axis
 WIDTH, HEIGHT = 1000, 200
 """Of the view box. What is drawn stays inside."""
 
+GAPS = 60
+"""Bars that have room between them. More of them stand side by side."""
+
 Values = Sequence[float | None]
 
 
@@ -40,11 +43,12 @@ def chart(title: str, shapes: Sequence[str], slots: Slots, x: Axis, y: Axis) -> 
     under = "".join(
         f'<span style="left:{100 * tick.place:.1f}%"{_edge(tick.place)}>{escape(tick.label)}</span>' for tick in x.ticks
     )
+    wide = " wide" if sum(len(tick.label) for tick in x.ticks) > 40 else ""
     return (
         f'<div class="plot" data-slots="{len(slots.middles)}"><div class="y" aria-hidden="true">{left}</div>'
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img"><title>{escape(title)}</title>'
         f'<path class="grid" d="{rules}"/><path class="grid faint" d="{marks}"/>{"".join(shapes)}</svg>'
-        f'<div class="x" aria-hidden="true">{under}</div></div>'
+        f'<div class="x{wide}" aria-hidden="true">{under}</div></div>'
     )
 
 
@@ -57,7 +61,7 @@ def bars(stack: Sequence[Series], slots: Slots, y: Axis) -> list[str]:
     """Stacked bars, the first series at the bottom."""
     shapes = []
     floor = [0.0] * len(slots.middles)
-    gap = 0.12 if len(slots.middles) <= 150 else 0.0
+    gap = 0.12 if len(slots.middles) <= GAPS else 0.0
     wide = slots.width * (1 - gap)
     for series in stack:
         path = []
@@ -74,15 +78,16 @@ def bars(stack: Sequence[Series], slots: Slots, y: Axis) -> list[str]:
     return shapes
 
 
-def areas(stack: Sequence[Series], slots: Slots, y: Axis) -> list[str]:
-    """Stacked areas, the first series at the bottom."""
+def areas(stack: Sequence[Series], slots: Slots, y: Axis, steps: bool = False) -> list[str]:
+    """Stacked areas, the first series at the bottom: with slopes from value to value, or with steps."""
+    outline = _stairs if steps else _edge_to_edge
     shapes = []
     floor = [0.0] * len(slots.middles)
     for series in stack:
         top = [low + (value or 0.0) for low, value in zip(floor, series.values, strict=True)]
         if any(series.values):
-            upper, lower = _edge_to_edge(slots, top, y), _edge_to_edge(slots, floor, y)
-            shapes.append(f'<path class="fill {series.look}" d="M{_points(upper + lower[::-1])}z"/>')
+            upper, lower = outline(slots, top, y), outline(slots, floor, y)
+            shapes.append(f'<path class="fill edged {series.look}" d="M{_points(upper + lower[::-1])}z"/>')
         floor = top
     return shapes
 
@@ -91,6 +96,19 @@ def _edge_to_edge(slots: Slots, values: Sequence[float], y: Axis) -> list[tuple[
     """Points of values, with half a slot more at each end."""
     places = [y.place(value) for value in values]
     return [(0.0, places[0]), *zip(slots.middles, places, strict=True), (1.0, places[-1])]
+
+
+def _stairs(slots: Slots, values: Sequence[float], y: Axis) -> list[tuple[float, float]]:
+    """A level for each slot."""
+    half = slots.width / 2
+    levels = zip(slots.middles, values, strict=True)
+    return [(min(1.0, middle + side), y.place(value)) for middle, value in levels for side in (-half, half)]
+
+
+def stairs(series: Series, slots: Slots, y: Axis) -> list[str]:
+    """A line that goes level over each slot, for counts."""
+    points = _stairs(slots, [value or 0.0 for value in series.values], y)
+    return [f'<path class="line {series.look}" d="M{_points(points)}"/>'] if points else []
 
 
 def line(series: Series, slots: Slots, y: Axis) -> list[str]:
@@ -114,10 +132,11 @@ def band(low: Series, high: Series, slots: Slots, y: Axis) -> list[str]:
     return [f'<path class="band {high.look}" d="{"".join(path)}"/>'] if path else []
 
 
-def meter(share: float, look: str = "") -> str:
-    """A bar in a table: a share from 0 to 1. The number stands beside it, so nothing is said to those who hear it."""
+def meter(share: float, number: str = "", look: str = "") -> str:
+    """A bar, for a share from 0 to 1, and the number beside it. To those who hear the page the number is enough."""
     wide = 100 * min(1.0, max(0.0, share))
-    return f'<span class="meter {look}" aria-hidden="true"><i style="width:{wide:.1f}%"></i></span>'
+    bar = f'<span class="meter {look}" aria-hidden="true"><i style="width:{wide:.1f}%"></i></span>'
+    return f'{bar}<span class="value">{number}</span>' if number else bar
 
 
 def _runs(values: Values) -> list[list[int]]:

@@ -15,6 +15,9 @@ BURIED_TROUBLE = 0.05
 LOST_TROUBLE = 0.05
 """Share of runs that were lost; a single one is worth a look."""
 
+GROWING = 0.1
+"""Share of the tasks put in the last quarter of the time by which a backlog grows."""
+
 
 class Level(IntEnum):
     """How well something is."""
@@ -66,12 +69,12 @@ def _backlog(figures: Figures) -> Check:
         return Check(Level.TROUBLE, "Backlog", f"{waiting}, and none was taken in the last {_long(figures, quiet)}.")
     quarter = len(figures.timeline) // 4
     if quarter:
-        before = figures.timeline[-1 - quarter].ready
-        if ready > 1.1 * before and ready - before > 10:
-            grown = f"{count(ready - before)} more than {_long(figures, quarter)} before"
-            return Check(Level.LOOK, "Backlog", f"{waiting}, {grown}: it grows.")
+        before, ago = figures.timeline[-1 - quarter].ready, _long(figures, quarter)
+        new = sum(point.counts.puts for point in figures.timeline[-quarter:])
+        if ready - before > max(10, GROWING * new):
+            return Check(Level.LOOK, "Backlog", f"{waiting}, {count(ready - before)} more than {ago} before: it grows.")
         if ready < before:
-            return Check(Level.WELL, "Backlog", f"{waiting}, {count(before - ready)} fewer than before: it shrinks.")
+            return Check(Level.WELL, "Backlog", f"{waiting}, {count(before - ready)} fewer than {ago} before.")
     return Check(Level.WELL, "Backlog", f"{waiting}.")
 
 

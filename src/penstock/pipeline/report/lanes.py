@@ -34,8 +34,8 @@ def lanes(figures: Figures) -> str:
         "Lanes",
         f"<p>{counted(total, 'lane')}. A lane is a line of its own inside a tube: a site, a customer, a host.</p>",
         '<div class="pair">',
-        _worst("Slowest lanes", "90 of 100 runs took less than", timed, _slowness, duration, many),
-        _worst("Most retried lanes", "runs that were not a task's first", tried, _retries, count, many)
+        _worst("Slowest lanes", "90 of 100 runs took less than this", "time", timed, _slowness, duration, many),
+        _worst("Most retried lanes", "runs that were not a task's first", "retries", tried, _retries, count, many)
         if tried
         else "<div><h3>Most retried lanes</h3><p>No task was taken more than once.</p></div>",
         "</div>",
@@ -54,6 +54,7 @@ def _retries(lane: LaneFigures) -> float:
 def _worst(
     title: str,
     measure: str,
+    head: str,
     found: Sequence[LaneFigures],
     size: Callable[[LaneFigures], float],
     form: Callable[[float], str],
@@ -63,9 +64,9 @@ def _worst(
     worst = sorted(found, key=lambda lane: (-size(lane), lane.tube, lane.lane or ""))[:TOP]
     most = max(map(size, worst), default=0.0) or 1.0
     rows = [
-        (name(lane, many), charts.meter(size(lane) / most) + form(size(lane)), _failed(lane.counts)) for lane in worst
+        (name(lane, many), charts.meter(size(lane) / most, form(size(lane))), _failed(lane.counts)) for lane in worst
     ]
-    return f"<div><h3>{title}</h3>{markup.table(measure, ('lane', measure, 'failed'), rows)}</div>"
+    return f"<div><h3>{title}</h3>{markup.table(measure, ('lane', head, 'failed'), rows)}</div>"
 
 
 def name(lane: LaneFigures, many: bool) -> str:
@@ -84,23 +85,23 @@ def _evenness(figures: Figures) -> list[str]:
     shared = sorted(
         (tube for tube in figures.tubes if tube.fairness is not None), key=lambda tube: (-tube.lanes, tube.tube)
     )
-    found = [(tube, [lane for lane in figures.lanes if lane.tube == tube.tube]) for tube in shared[:TUBES]]
-    parts = [_shares(tube, own, len(figures.tubes) > 1) for tube, own in found if len(own) > 1]
-    if len(shared) > TUBES:
-        parts.append(
-            f"<p>The fairness of the other {counted(len(shared) - TUBES, 'tube')} is in the table of tubes.</p>"
-        )
+    parts = []
+    for place, tube in enumerate(shared[:TUBES], 1):
+        own = [lane for lane in figures.lanes if lane.tube == tube.tube]
+        title = "Fairness" + (f" in {markup.written(tube.tube, 30)}" if len(figures.tubes) > 1 else "")
+        if len(own) > 1:
+            parts.append(_shares(f"fairness-{place}", title, tube, own))
+    more = len(shared) - TUBES
+    if more > 0:
+        parts.append(f"<p>The fairness of {counted(more, 'other tube')} is in the table of tubes.</p>")
     return parts
 
 
-def _shares(tube: TubeFigures, own: Sequence[LaneFigures], many: bool) -> str:
+def _shares(place: str, title: str, tube: TubeFigures, own: Sequence[LaneFigures]) -> str:
     own = sorted(own, key=lambda lane: (-lane.counts.acks, lane.lane or ""))
-    title = "Fairness" + (f" in {markup.written(tube.tube, 30)}" if many else "")
-    place = f"fairness-{tube.tube}" if tube.tube.isalnum() and tube.tube.isascii() else f"fairness-{tube.lanes}"
     rows = [_row(lane) for lane in own[:ALL]]
-    left = (
-        f"<p>{counted(tube.lanes - len(rows), 'lane')} more, with fewer events.</p>" if tube.lanes > len(rows) else ""
-    )
+    rest = tube.lanes - len(rows)
+    left = f"<p>And {counted(rest, 'other lane')}, with fewer runs.</p>" if rest > 0 else ""
     heads = ("lane", "ended well", "share", "failed", "retries", "waited: half", "90 of 100", "ran: half", "90 of 100")
     numbers = markup.table("Lanes, the busiest first", heads, rows) + left
     said = _said(tube, own)
@@ -114,7 +115,7 @@ def _shares(tube: TubeFigures, own: Sequence[LaneFigures], many: bool) -> str:
         "Runs that ended well in each lane, the busiest first. The table below has the numbers.",
         [
             *charts.bars([Series("done", [lane.counts.acks for lane in own])], slots, y),
-            *charts.line(Series("even", [even] * len(own)), slots, y),
+            *charts.stairs(Series("even", [even] * len(own)), slots, y),
         ],
         slots,
         x,
@@ -122,7 +123,7 @@ def _shares(tube: TubeFigures, own: Sequence[LaneFigures], many: bool) -> str:
     )
     looks = [
         ("fill", "done", "runs that ended well, a bar for each lane"),
-        ("line", "even", f"an even share: {even:,.3g}"),
+        ("line", "even", f"an even share: {count(even) if even >= 10 else format(even, '.2g')}"),
     ]
     return markup.figure(place, title, said, markup.legend(looks), drawing, markup.folded("All lanes", numbers))
 
@@ -150,7 +151,7 @@ def _row(lane: LaneFigures) -> tuple[str, ...]:
     return (
         markup.written(lane.lane),
         count(counts.acks),
-        charts.meter(lane.share) + percent(lane.share, 1),
+        charts.meter(lane.share, percent(lane.share, 1)),
         _failed(counts),
         count(counts.retries),
         *spread(lane.wait),

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from html import escape
 
-from penstock.pipeline.figures import Failure, Figures, Spread
+from penstock.pipeline.figures import Failure, Figures
 from penstock.pipeline.report import charts, formats, markup
-from penstock.pipeline.report.formats import count, counted, duration, percent
+from penstock.pipeline.report.formats import count, counted, percent
 from penstock.pipeline.report.lanes import spread
 
 ERRORS = 10
@@ -66,7 +66,7 @@ def _failure(failure: Failure, whole: int, most: int, many: bool) -> str:
     words = markup.written(text, TEXT) if text.strip() else ""
     example = markup.folded("An example", f"<pre>{escape(_example(failure.example))}</pre>")
     return (
-        f'<li><p class="error">{kind}{words}</p>{charts.meter(failure.count / most, "failed")}'
+        f'<li><p class="error">{kind}{words}</p>{charts.meter(failure.count / most, look="failed")}'
         f'<p class="facts">{" · ".join(facts)}</p>{example}</li>'
     )
 
@@ -82,7 +82,7 @@ def ends(figures: Figures) -> str:
     states = {words: figures.outcomes.get(key, 0) + figures.open.get(key, 0) for key, words in ENDS.items()}
     others = {escape(key): number for key, number in figures.outcomes.items() if key not in ENDS}
     became = {words: number for words, number in {**states, **others}.items() if number}
-    parts = [f"<div><h3>What became of tasks</h3>{_bars('tasks', became)}</div>"]
+    parts = [f"<div><h3>What became of tasks</h3>{_bars('by how they ended, or their state now', became)}</div>"]
     tries = {_attempts(number, figures.attempts): tasks for number, tasks in sorted(figures.attempts.items())}
     if any(tries.values()):
         parts.append(f"<div><h3>Attempts</h3>{_bars('tasks that ended, by how often they were taken', tries)}</div>")
@@ -98,21 +98,8 @@ def _attempts(number: int, all_of_them: Mapping[int, int]) -> str:
 
 def _bars(what: str, numbers: Mapping[str, int]) -> str:
     whole, most = sum(numbers.values()), max(numbers.values(), default=0) or 1
-    rows = [(words, charts.meter(n / most) + count(n), percent(n, whole)) for words, n in numbers.items()]
-    return markup.table(what, ("", what, "share"), rows)
-
-
-def spreads(figures: Figures) -> str:
-    """Waiting and running over the whole time."""
-    rows = [(words, *_spread(found)) for words, found in (("waiting", figures.wait), ("running", figures.run))]
-    heads = ("", "times", "average", "half took less", "90 of 100", "99 of 100", "longest")
-    return markup.table("Over the whole time", heads, rows)
-
-
-def _spread(found: Spread | None) -> tuple[str, ...]:
-    if found is None:
-        return ("0", *[formats.NONE] * 5)
-    return count(found.count), *map(duration, (found.mean, found.p50, found.p90, found.p99, found.max))
+    rows = [(words, charts.meter(n / most, count(n)), percent(n, whole)) for words, n in numbers.items()]
+    return markup.table(what, ("", "tasks", "share"), rows)
 
 
 def tubes(figures: Figures) -> str:

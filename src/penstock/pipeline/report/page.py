@@ -80,29 +80,29 @@ def _head(figures: Figures, found: list[Check]) -> str:
 
 def headline(figures: Figures) -> str:
     """All of it in a sentence."""
-    total = health.total(figures)
-    done = figures.outcomes.get("success", 0)
-    ended = sum(figures.outcomes.values())
+    total, ended = health.total(figures), sum(figures.outcomes.values())
     again = sum(number for tries, number in figures.attempts.items() if tries > 1)
-    facts = [f"{percent(done, total)} done"]
+    facts = [_share(figures.outcomes.get("success", 0), total, "done")]
     if ended:
-        facts.append(f"{percent(again, ended)} retried")
-    for key, words in (("buried", "buried"), ("ready", "waiting"), ("taken", "running"), ("delayed", "delayed")):
-        if figures.open.get(key):
-            facts.append(f"{percent(figures.open[key], total)} {words}")
-    for key in ("cancelled", "deleted", "expired"):
-        if figures.outcomes.get(key):
-            facts.append(f"{percent(figures.outcomes[key], total)} {key}")
-    where = _where(figures)
-    return (
-        f"{counted(total, 'task')} {where} in {formats.long_duration(figures.end - figures.begin)}: {_listed(facts)}."
-    )
+        facts.append(_share(again, ended, "retried"))
+    now = {"buried": "buried", "ready": "waiting", "taken": "running", "delayed": "delayed"}
+    facts += [_share(figures.open[key], total, words) for key, words in now.items() if figures.open.get(key)]
+    lost = ("cancelled", "deleted", "expired")
+    facts += [_share(figures.outcomes[key], total, key) for key in lost if figures.outcomes.get(key)]
+    time = formats.long_duration(figures.end - figures.begin)
+    return f"{counted(total, 'task')} of {_where(figures)} in {time}: {_listed(facts)}."
+
+
+def _share(part: int, whole: int, words: str) -> str:
+    if whole == 1:
+        return words if part else f"not {words}"
+    return f"{'none' if not part else 'all' if part == whole else percent(part, whole)} {words}"
 
 
 def _where(figures: Figures) -> str:
     if len(figures.tubes) == 1:
-        return f"of {markup.written(figures.tubes[0].tube, 40)}"
-    return f"of {counted(len(figures.tubes), 'tube')}"
+        return markup.written(figures.tubes[0].tube, 40)
+    return counted(len(figures.tubes), "tube")
 
 
 def _listed(facts: list[str]) -> str:
@@ -118,7 +118,6 @@ def _body(figures: Figures) -> list[str]:
         markup.section(
             "times",
             "Times",
-            lists.spreads(figures),
             f'<div class="pair">{timeline.lengths(figures, "wait")}{timeline.lengths(figures, "run")}</div>',
         ),
         lists.failures(figures),
@@ -130,13 +129,16 @@ def _body(figures: Figures) -> list[str]:
 
 def _tiles(figures: Figures) -> str:
     counts = figures.counts
-    wide = figures.end - figures.begin
+    wide = max(figures.end - figures.begin, figures.slot)
     bad = counts.fails + counts.lost
     tiles = [
         ("Done", count(figures.outcomes.get("success", 0)), f"{formats.rate(counts.acks, wide)} on average"),
-        ("Waiting", count(figures.open.get("ready", 0)), f"and {count(figures.open.get('delayed', 0))} delayed"),
-        ("Running", count(figures.open.get("taken", 0)), "taken and not ended"),
-        ("Failed runs", percent(bad, counts.acks + bad), f"{count(bad)}, of which {count(counts.lost)} lost"),
+        (
+            "Waiting",
+            count(figures.open.get("ready", 0)),
+            f"{_now(figures, 'delayed')} delayed, {_now(figures, 'taken')} running",
+        ),
+        ("Failed runs", percent(bad, counts.acks + bad), f"{count(bad)} of {count(counts.acks + bad)}"),
         (
             "Buried",
             count(figures.open.get("buried", 0)),
@@ -149,6 +151,10 @@ def _tiles(figures: Figures) -> str:
     return f'<dl class="tiles">{items}</dl>'
 
 
+def _now(figures: Figures, state: str) -> str:
+    return count(figures.open.get(state, 0))
+
+
 def _middle(figures: Figures, what: str) -> str:
     spread = getattr(figures, what)
     return duration(spread and spread.p50)
@@ -156,7 +162,7 @@ def _middle(figures: Figures, what: str) -> str:
 
 def _most(figures: Figures, what: str) -> str:
     spread = getattr(figures, what)
-    return "the middle one" + (f"; 90 of 100 within {duration(spread.p90)}" if spread else "")
+    return "typically" + (f"; 90 of 100 within {duration(spread.p90)}" if spread else "")
 
 
 def _foot(figures: Figures) -> str:

@@ -12,6 +12,12 @@ from penstock.pipeline.report.charts import Series, Slots
 
 LEAST = 3
 """Slots that make a chart. Fewer are a table."""
+SMOOTH = 40
+"""Slots, and tasks, that make slopes. Between fewer they would be invented."""
+FEW = 20
+"""Times that make percentiles worth a chart."""
+FAR = 4
+"""How much higher than runs puts may be, before runs could not be seen beside them."""
 STATES = {"taken": "running", "ready": "waiting for a worker", "delayed": "delayed", "buried": "buried"}
 """In the order in which they are stacked, from the bottom."""
 
@@ -31,6 +37,8 @@ class Graph:
     y: axes.Axis
     heads: Sequence[str]
     columns: Sequence[Sequence[str]]
+    drawn: bool = True
+    """Whether there is enough to draw."""
 
     def markup(self, figures: Figures) -> str:
         """As it stands on the page."""
@@ -39,8 +47,9 @@ class Graph:
         starts = [f"{formats.date(point.at):{form}}".removesuffix("00000") for point in figures.timeline]
         rows = zip(starts, *self.columns, strict=True)
         numbers = markup.table(f"{self.title}: {self.unit}", ("from (UTC)", *self.heads), rows)
-        if len(figures.timeline) < LEAST:
-            return markup.figure(self.name, self.title, self.said, numbers)
+        folded = markup.folded("The numbers", numbers)
+        if len(figures.timeline) < LEAST or not self.drawn:
+            return markup.figure(self.name, self.title, self.said, folded)
         x = axes.times(*_extent(figures))
         title = f"{self.title}: {self.unit}. {self.said} The table below has the numbers."
         drawing = charts.chart(title, self.shapes, _slots(figures), x, self.y)
@@ -52,7 +61,7 @@ class Graph:
             markup.legend(self.looks),
             unit,
             drawing,
-            markup.folded("The numbers", numbers),
+            folded,
         )
 
 
@@ -63,19 +72,21 @@ def throughput(figures: Figures) -> str:
     failed = Series("failed", [point.counts.fails + point.counts.lost for point in points])
     put = Series("put", [point.counts.puts for point in points])
     ended = [point.counts.acks + point.counts.fails + point.counts.lost for point in points]
-    y = axes.numbers(max([*ended, *(point.counts.puts for point in points)], default=0))
-    slots = _slots(figures)
+    most, peak = max(ended, default=0), max((point.counts.puts for point in points), default=0)
+    beyond = 0 < FAR * most < peak
+    y = axes.numbers(1.2 * most if beyond else max(most, peak))
+    slots, each = _slots(figures), formats.duration(figures.slot)
     return Graph(
         "throughput",
         "Throughput",
-        _busiest(figures),
-        f"In each {formats.duration(figures.slot)}",
+        _busiest(figures) + (f" Puts go beyond the chart, to {formats.count(peak)} in {each}." if beyond else ""),
+        f"In each {each}",
         (
             ("fill", "done", "runs that ended well"),
-            ("fill", "failed", "on top: failed or lost"),
+            *([("fill", "failed", "on top: failed or lost")] if any(failed.values) else []),
             ("line", "put", "tasks put"),
         ),
-        [*charts.bars([done, failed], slots, y), *charts.line(put, slots, y)],
+        [*charts.bars([done, failed], slots, y), *charts.stairs(put, slots, y)],
         y,
         ("ended well", "failed or lost", "put"),
         [[formats.count(value or 0) for value in series.values] for series in (done, failed, put)],
@@ -112,7 +123,7 @@ def backlog(figures: Figures) -> str:
         _fullest(figures, heights),
         "Tasks that have not ended, by state",
         looks,
-        charts.areas(stack, _slots(figures), y),
+        charts.areas(stack, _slots(figures), y, steps=len(heights) <= SMOOTH or max(heights) <= SMOOTH),
         y,
         list(STATES.values()),
         [[formats.count(value) for value in _known(series)] for series in stack],
@@ -170,6 +181,7 @@ def lengths(figures: Figures, what: Literal["wait", "run"]) -> str:
             [formats.duration(None if spread is None else getattr(spread, name)) for spread in spreads]
             for name in ("p50", "p90", "p99", "max")
         ],
+        drawn=sum(spread.count for spread in spreads if spread) >= FEW,
     ).markup(figures)
 
 
@@ -178,9 +190,12 @@ def _typical(spread: Spread | None, what: str) -> str:
         return "No task was taken yet." if what == "wait" else "No run has ended yet."
     if spread.count == 1:
         return f"The only one took {formats.duration(spread.max)}."
+    half, most, nearly, mean, longest = map(
+        formats.duration, (spread.p50, spread.p90, spread.p99, spread.mean, spread.max)
+    )
     return (
-        f"Half took less than {formats.duration(spread.p50)}, 90 of 100 less than {formats.duration(spread.p90)}; "
-        f"the longest took {formats.duration(spread.max)}."
+        f"Of {formats.count(spread.count)} times half took less than {half}, 90 of 100 less than {most}, "
+        f"99 of 100 less than {nearly}; the average is {mean}, the longest {longest}."
     )
 
 
