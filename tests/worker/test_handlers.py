@@ -601,3 +601,21 @@ def test_a_handler_may_put_tasks(every_q: Any, request: pytest.FixtureRequest) -
     first.put(1)
     assert work(q).ok == 3
     assert sorted(seen) == [2, 3]
+
+
+def test_a_handler_puts_more_into_the_tube_of_its_task(every_q: Any) -> None:
+    @every_q.handler("pages", keep=True)
+    def fetch(depth: int, run: penstock.Run) -> None:
+        if depth:
+            run.tube.put(depth - 1)
+
+    @every_q.handler("links", keep=True)
+    async def follow(depth: int, run: penstock.Run) -> None:
+        if depth:
+            await run.atube.put(depth - 1)
+
+    fetch.put(2)
+    follow.put(2)
+    assert work(every_q).ok == 6
+    assert [task.data for task in every_q.tube("pages").tasks()] == [2, 1, 0]
+    assert [task.data for task in every_q.tube("links").tasks()] == [2, 1, 0]

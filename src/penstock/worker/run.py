@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.duration import SECOND
+from penstock.model.errors import UsageError
 from penstock.outcomes import Cancelled
 
 if TYPE_CHECKING:
-    from penstock.aio import AsyncTask
-    from penstock.blocking import Task
+    from penstock.aio import AsyncTask, AsyncTube
+    from penstock.blocking import Task, Tube
     from penstock.handlers import Definition
 
 _current: ContextVar[Run | None] = ContextVar("penstock run", default=None)
@@ -51,6 +52,20 @@ class Run:
         from penstock.worker.awaited import awaited
 
         return awaited(self.task)
+
+    @property
+    def tube(self) -> Tube:
+        """The tube that the task is in, to put more: `run.tube.put(..)`. Its verbs block; not in processes."""
+        tube: Tube | None = getattr(self.task, "_tube", None)
+        if tube is None:
+            raise UsageError("run.tube is not there in a process: a handler with process=True opens its own queue")
+        return tube
+
+    @property
+    def atube(self) -> AsyncTube:
+        """The same tube for async handlers: `await run.atube.put(..)`."""
+        tube: AsyncTube = self.atask._tube
+        return tube
 
     @property
     def data(self) -> Any:
