@@ -1,0 +1,26 @@
+"""Where the queue of a query is."""
+
+from __future__ import annotations
+
+from penstock.engines import Engine
+from penstock.spark import stores
+from penstock.spark.options import Options, resolved
+
+
+class Place:
+    """The option `url`, for objects that Spark sends to other processes.
+
+    What `env:` and `file:` stand for is looked up in each of them, so no secret is sent around.
+    """
+
+    def __init__(self, options: Options) -> None:
+        given, url = options.needed("url"), options.url
+        there = stores.absolute(url)
+        self._url = there if given == url else given
+        self._machine = stores.machine()
+
+    def store(self) -> Engine:
+        """The store, open in this process."""
+        url = stores.absolute(resolved(self._url))
+        stores.check_machine(url, self._machine)
+        return stores.store(url)

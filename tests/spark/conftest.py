@@ -1,0 +1,56 @@
+"""One Spark session for all tests of this folder; starting one takes ten seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.pollingDelay": "50ms",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+
+
+def environment() -> dict[str, str]:
+    """What a program that starts Spark needs: this interpreter, and this tree before any installed package."""
+    paths = [str(ROOT / "src"), str(ROOT)]
+    return {
+        **os.environ,
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session in which a failed task is tried again."""
+    from pyspark.sql import SparkSession
+
+    import penstock.spark
+
+    os.environ.update(environment())
+    with tempfile.TemporaryDirectory(prefix="penstock-spark-", ignore_cleanup_errors=True) as place:
+        builder = SparkSession.builder.master("local[2,4]").appName("penstock tests")
+        for name, value in {**SETTINGS, "spark.local.dir": place, "spark.sql.warehouse.dir": place}.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        yield penstock.spark.register(session)
+        session.stop()
