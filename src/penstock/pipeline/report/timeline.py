@@ -171,7 +171,7 @@ def lengths(figures: Figures, what: Literal["wait", "run"]) -> str:
         f"{'From ready to taken' if what == 'wait' else 'From taken to the end of the run'}{scale}",
         (
             ("line", f"{what} p50", "half took less"),
-            ("band", f"{what} p90", "to: 90 of 100 took less"),
+            ("band", f"{what} p90", "from there to 90 of 100"),
             ("line", f"{what} p99", "99 of 100 took less"),
         ),
         [*charts.band(middle, most, slots, y), *charts.line(nearly, slots, y), *charts.line(middle, slots, y)],
