@@ -413,6 +413,9 @@ def give_back(url: str) -> None:
             return
         names = {"s": sql.Identifier(schema)}
         it.execute(sql.SQL("select {s}.drop_parts(number) from {s}.tubes").format(**names))
+        staged = "select relname from pg_class where relnamespace = to_regnamespace(%s) and relname like 'stage\\_%%'"
+        for (table,) in it.execute(staged.encode(), [schema]).fetchall():
+            it.execute(sql.SQL("drop table {s}.{table}").format(table=sql.Identifier(table), **names))
         for table in ("tubes", "sessions", "events", "waits", "notes", "trims"):
             it.execute(sql.SQL("delete from {s}.{table}").format(table=sql.Identifier(table), **names))
     # What else a test has written into the URL, such as a search path, is nothing to the next one.

@@ -31,7 +31,12 @@ KINDS = {
 }
 """The columns that staged rows may have. Times are whole microseconds; a delay may be a moment."""
 LEAST = {"delay": 0, "ttl": 0, "ttr": 0, "keep": 0, "max_attempts": 1, "repeat": 1}
-FEATURES = {"pri": "pri", "lane": "lanes", "delay": "delay", "ttl": "ttl", "ttr": "ttr", "repeat": "delay"}
+FEATURES = {
+    **{name: name for name in ("pri", "ttl", "ttr", "delay")},
+    "lane": "lanes",
+    "delay_until": "delay",
+    "repeat": "delay",
+}
 """Options that only some tubes have."""
 PLAIN = frozenset(("data", "body", "pri", "lane"))
 """What differs from task to task in ordinary bulk loads."""
@@ -104,7 +109,7 @@ def check_fit(config: TubeConfig, rows: Extent) -> None:
         raise UsageError(f"tube {config.name!r} has id={config.id!r}: every put needs an id, and staged rows have none")
     for name, feature in FEATURES.items():
         if name in rows.columns and not getattr(config.features, feature):
-            raise missing(config, name, feature)
+            raise missing(config, name.removesuffix("_until"), feature)
     if rows.longest > config.max_payload:
         raise PayloadTooLarge(
             f"the longest data has {rows.longest} bytes, tube {config.name!r} takes at most {config.max_payload}; "

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+from penstock.engines.spool import Spool
 from penstock.model import rules
 from penstock.model.errors import UsageError
 from penstock.model.lane import LaneInfo, LaneLimits
@@ -253,6 +254,9 @@ class TubeStore(ABC):
 
 class Transaction(ABC):
     """All tubes and sessions of a store, inside one transaction."""
+
+    spool: Spool
+    """What is staged."""
 
     def __init__(self) -> None:
         self.announced: list[tuple[TubeStore, Change]] = []

@@ -17,9 +17,10 @@ from penstock.model.errors import PenstockError
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.ledger import Note
 from penstock.model.session import Session
+from penstock.model.staging import Promoted, StagedJob
 from penstock.model.state import Reason, State
 from penstock.model.stats import Statistics
-from penstock.model.task import Data, Draft, Gone, HistoryRow, Placed, Record, TaskId
+from penstock.model.task import Data, Draft, Gone, HistoryRow, OnConflict, Placed, Record, TaskId
 from penstock.model.tube import Adoption, TubeConfig
 
 R = TypeVar("R", covariant=True)
@@ -385,7 +386,7 @@ class ForgetHistory(Op[int]):
 class MarkHistory(Op[list[int]]):
     """The seq of every `every`-th event after a position, and of the last one: where pages of history end.
 
-    Only what ReadHistory shows counts, so no event can appear later within a page.
+    Only what ReadHistory shows counts, so no event can appear later within a page. every=0 is the last one alone.
     """
 
     after: int = 0
@@ -441,6 +442,46 @@ class ListLedgers(Op[list[str]]):
     prefix: str = ""
     limit: int = 1000
     after: str = ""
+
+
+# -- staging -------------------------------------------------------------------------------------------
+
+
+@op
+class Stage(Op[int]):
+    """Store rows that are no tasks yet; answers how many. What a part has staged before stays in front of them.
+
+    They are neither undone with the transaction nor seen by anybody before they are promoted.
+    """
+
+    tube: str
+    job: str
+    part: str
+    rows: bytes
+    """An Arrow IPC stream with columns like the fields of a Draft: data or body, and options (engines/staged.py)."""
+
+
+@op
+class Promote(Op[Promoted]):
+    """Make tasks of staged parts, in this order; all or, with the error that says why, none."""
+
+    tube: str
+    job: str
+    parts: tuple[tuple[str, int], ...]
+    """Each with the number of its rows: staged rows may get lost in a crash, and then nothing is put."""
+    on_conflict: OnConflict = "ignore"
+
+
+@op
+class Discard(Op[int]):
+    """Forget what a job has staged; answers how many parts."""
+
+    job: str
+
+
+@op
+class ListStaged(Op[list[StagedJob]]):
+    """Jobs that have staged rows."""
 
 
 # -- sessions and time ---------------------------------------------------------------------------------
@@ -528,6 +569,10 @@ ALL: tuple[type[Op[Any]], ...] = (
     LastNotes,
     TrimLedger,
     ListLedgers,
+    Stage,
+    Promote,
+    Discard,
+    ListStaged,
     OpenSession,
     Identify,
     KeepAlive,

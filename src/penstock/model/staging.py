@@ -30,6 +30,6 @@ class StagedJob(NamedTuple):
 def lost(job: str, part: str, expected: int, found: int) -> EngineUnavailable:
     """The refusal of a part that is not as it was staged."""
     return EngineUnavailable(
-        f"part {part!r} of job {job!r} has {found} staged rows, and {expected} were staged: they were discarded, or lost "
-        "in a crash of the store; nothing was put, so run the job again"
+        f"part {part!r} of job {job!r} has {found} staged rows, and {expected} were staged: they were discarded, or "
+        "lost in a crash of the store; nothing was put, so run the job again"
     )

@@ -13,6 +13,7 @@ from penstock.engines import verbs
 from penstock.engines.line import raised
 from penstock.engines.memory.ledger import Ledgers
 from penstock.engines.memory.tube import MemoryTube
+from penstock.engines.spool import MemorySpool
 from penstock.engines.store import Committed, Store, Transactor
 from penstock.engines.transaction import Holder, Transaction
 from penstock.model import ops
@@ -63,6 +64,7 @@ class MemoryTransaction(Transaction):
         self.events: list[HistoryRow] = []
         self.last_event = 0
         self._ledgers = Ledgers()
+        self.spool = MemorySpool()
         self.epoch = next_epoch(0)
         self.token = self.epoch << 32
         self.numbers = 0
@@ -136,7 +138,9 @@ class MemoryTransaction(Transaction):
         return number
 
     def marks(self, tube: str | None, after: int, upto: int, every: int, limit: int) -> list[int]:
-        seqs = [row.seq for row in islice(self._events(tube, after, upto), every * limit)]
+        seqs = [row.seq for row in islice(self._events(tube, after, upto), every * limit or None)]
+        if not every:
+            return seqs[-1:]
         return [seq for n, seq in enumerate(seqs, 1) if n % every == 0 or n == len(seqs)]
 
     def written(self, ledger: str, first: int, last: int) -> int | None:

@@ -59,6 +59,7 @@ ASIDE = (
     ops.GetStatistics,
     *(ops.GetExtent, ops.ReadHistory, ops.ForgetHistory, ops.MarkHistory),
     *(ops.WriteLedger, ops.ReadLedger, ops.TrimLedger, ops.ListLedgers),
+    *(ops.Stage, ops.Promote, ops.Discard, ops.ListStaged),
     ops.KeepAlive,
     ops.Tick,
 )
@@ -69,6 +70,7 @@ class PostgresStore(Store):
     """One per process and schema."""
 
     poll_seconds: float = SHORTEST_POLL
+    scanner = "penstock.engines.postgres.scan"
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
-from penstock.engines.postgres import adopted, adoption, calls, loading, tubes
+from penstock.engines.postgres import adopted, adoption, calls, loading, promoting, staging, tubes
 from penstock.engines.postgres.answers import INFO, KIND, TUBE, Again, Row, Stale, Tube, Unusual, change, split
 from penstock.engines.postgres.call import Call, Context
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
 from penstock.model import ops, rules
 from penstock.model.errors import PenstockError, TubeNotFound
+from penstock.model.staging import Promoted
 from penstock.model.task import Placed, Record
 from penstock.model.tube import TubeConfig
 
@@ -46,6 +48,13 @@ SHAPES: dict[type[ops.Op[Any]], Shape] = {
         adoption.adopt(connection, store.place.schema, context, op),
         [],
     ),
+}
+
+
+STAGING: dict[type[ops.Op[Any]], Callable[[Connection, Context, Any], Any]] = {
+    ops.Stage: staging.stage,
+    ops.Discard: staging.discard,
+    ops.ListStaged: lambda connection, context, op: staging.listed(connection, context),
 }
 
 
@@ -88,6 +97,10 @@ class Work:
             return self._tick(op) if type(op) is ops.Tick else self._call(STORE_CALLS[type(op)](self.context, op))
         if isinstance(op, ops.Load):
             return self._load(op)
+        if isinstance(op, ops.Promote):
+            return self._promote(op)
+        if type(op) in STAGING:
+            return STAGING[type(op)](self._connection, self.context, op)
         return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
 
     def ask(self, requests: Sequence[ops.Op[Any]]) -> list[Said] | None:
@@ -147,6 +160,24 @@ class Work:
         if op.shared.delay is not None or op.shared.ttl is not None or tube.config.ttl is not None:
             self.next_due = 0  # when that is, the next tick finds out
         return refused
+
+    def _promote(self, op: ops.Promote) -> Promoted:
+        tube = self._store.known(op.tube, self._connection, fresh=True)
+        found = promoting.staged(self._connection, self.context, op, tube)
+        self.touched.add(op.tube)
+        if promoting.is_set_based(self.context, op, tube, found):
+            promoted, timed = promoting.promote(self._connection, self.context, op, tube, found)
+            if timed:
+                self.next_due = 0  # when that is, the next tick finds out
+            return promoted
+        outcomes: Counter[str] = Counter()
+        try:
+            for some in promoting.drafts(self._connection, self.context, op, found):
+                promoting.count(self.answer(ops.Put(op.tube, tuple(some))), outcomes)
+        except PenstockError:
+            promoting.refuse(self._connection)
+            raise
+        return Promoted(outcomes["new"], outcomes["existing"], outcomes["replaced"], outcomes["restarted"])
 
     def _on_tube(self, op: Any, build: Any, said: Said | None) -> Any:
         name = op.tube

@@ -141,7 +141,8 @@ def _insert(tube: SqliteTube, part: Columns, first: int) -> None:
     )
     if tube.config.features.lanes:
         lanes = part.lanes or [part.shared.lane] * number
-        rows = ((lane, place, *row) for lane, place, row in zip(lanes, _places(tube, part, lanes, seqs), rows))
+        places = _places(tube, part, lanes, seqs)
+        rows = ((lane, place, *row) for lane, place, row in zip(lanes, places, rows, strict=True))
         tube.database.connection.executemany(tube.sql["insert_in_lane"], rows)
     else:
         tube.database.connection.executemany(tube.sql["insert_fresh"], rows)

@@ -12,8 +12,8 @@ import apsw
 
 from penstock.engines import verbs
 from penstock.engines.keeper import Bell
-from penstock.engines.line import raised
-from penstock.engines.sqlite import fast, merge
+from penstock.engines.line import Answer, raised
+from penstock.engines.sqlite import bulk, fast, merge
 from penstock.engines.sqlite.bell import WriteBell
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
@@ -35,7 +35,13 @@ from penstock.model.task import Record
 R = TypeVar("R")
 HEARING_POLL = 0.1
 """Seconds between two looks for changes of others where the system tells of them."""
-FAST: dict[type[Any], Any] = {ops.Put: fast.put, ops.Take: fast.take, ops.Ack: fast.ack}
+FAST: dict[type[Any], Any] = {
+    ops.Put: fast.put,
+    ops.Take: fast.take,
+    ops.Ack: fast.ack,
+    ops.Load: bulk.load,
+    ops.Promote: bulk.promote,
+}
 
 
 class SqliteStore(Store):
@@ -142,6 +148,15 @@ class SqliteStore(Store):
         return database
 
     # -- performing ops ----------------------------------------------------------------------------
+
+    def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
+        if len(requests) == 1 and type(requests[0]) in UNLOCKED and self.writable:
+            self.check_usable()
+            try:
+                return [verbs.VERBS[type(requests[0])](self._tx, requests[0], self.clock.now())]
+            except PenstockError as error:
+                return [error]
+        return super().execute_many(requests, strict)
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         tx = self._tx
@@ -319,6 +334,8 @@ class SqliteStore(Store):
                 self._presence.vanish()
 
 
+UNLOCKED = (ops.Stage, ops.Discard, ops.ListStaged)
+"""Ops on files beside the database: whoever holds its write lock need not be waited for."""
 READABLE = (
     ops.GetTube,
     ops.ListTubes,

@@ -14,6 +14,7 @@ from penstock.engines.sqlite.adopted import AdoptedTube
 from penstock.engines.sqlite.adoption import adoption
 from penstock.engines.sqlite.database import Database, Row
 from penstock.engines.sqlite.head import Head
+from penstock.engines.sqlite.spool import FileSpool
 from penstock.engines.sqlite.statements import named, render
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.engines.transaction import Holder, Transaction
@@ -32,6 +33,7 @@ class SqliteTransaction(Transaction):
     def __init__(self, main: Database, temporary: Callable[[], Database | None]) -> None:
         super().__init__()
         self.main = main
+        self.spool = FileSpool(main.path)
         self._open_temporary = temporary
         self._temporary: Database | None = None
         self._temporary_begun = False
@@ -387,7 +389,9 @@ class SqliteTransaction(Transaction):
         return self.main.connection.changes()
 
     def marks(self, tube: str | None, after: int, upto: int, every: int, limit: int) -> list[int]:
-        if tube is None:
+        if not every:
+            rows = self.main.rows(SQL["last_event"], (after, upto, tube, tube))
+        elif tube is None:
             rows = self.main.rows(SQL["marks"], (after, upto, every * limit, every))
         else:
             rows = self.main.rows(SQL["marks_of_tube"], (after, upto, tube, every * limit, every))

@@ -43,6 +43,7 @@ from penstock.engines.verbs.sessions import (
     open_session,
     tick,
 )
+from penstock.engines.verbs.staging import discard, list_staged, promote, stage
 from penstock.engines.verbs.tubes import (
     adopt_table,
     alter_tube,
@@ -107,6 +108,10 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.LastNotes: last_notes,
     ops.TrimLedger: trim_ledger,
     ops.ListLedgers: list_ledgers,
+    ops.Stage: stage,
+    ops.Promote: promote,
+    ops.Discard: discard,
+    ops.ListStaged: list_staged,
     ops.OpenSession: open_session,
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,
