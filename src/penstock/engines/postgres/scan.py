@@ -13,6 +13,9 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus
 
 from penstock.engines import arrow
 from penstock.engines.postgres.answers import Tube
@@ -23,6 +26,7 @@ from penstock.engines.scan import batches as through_ops
 
 Connection = psycopg.Connection[Any]
 BATCH_BYTES = 8 << 20
+DELIMITER, QUOTE = "\x02", "\x01"
 TEXT_ID = "case when left({0}, 1) = '\"' then {0}::json #>> '{{}}' else {0} end"
 """Ids are stored as JSON. Text is shown as such."""
 
@@ -44,17 +48,38 @@ def batches(store: PostgresStore, scan: Scan) -> Iterator[pa.RecordBatch]:
 def _copied(connection: Connection, schema: str, scan: Scan, tube: Tube | None) -> Iterator[pa.RecordBatch]:
     kinds = scan.kinds
     query = f"select {_shown(scan, tube)} from {_table(schema, tube)} where {_condition(connection, schema, scan)}"
-    with connection.cursor().copy(f"copy ({query} order by seq) to stdout (format csv)") as copy:
-        rows: list[Any] = []
-        size = 0
-        for row in copy:
-            rows.append(row)
-            size += len(row)
-            if len(rows) == PAGE or size >= BATCH_BYTES:
-                yield _read(b"".join(rows), kinds)
-                rows, size = [], 0
-        if rows:
+    # Quoting by characters that hardly any text has: JSON is full of quotation marks, which would be doubled.
+    options = f"format csv, delimiter E'\\x{ord(DELIMITER):02x}', quote E'\\x{ord(QUOTE):02x}'"
+    rows: list[Buffer] = []
+    size = 0
+    for row in _lines(connection, f"copy ({query} order by seq) to stdout ({options})"):
+        rows.append(row)
+        size += len(row)
+        if len(rows) == PAGE or size >= BATCH_BYTES:
             yield _read(b"".join(rows), kinds)
+            rows, size = [], 0
+    if rows:
+        yield _read(b"".join(rows), kinds)
+
+
+def _lines(connection: Connection, statement: str) -> Iterator[Buffer]:
+    """The rows of a COPY. The driver waits for them; those that have come are taken from it without its own loop."""
+    server = connection.pgconn
+    with connection.cursor().copy(statement) as copy:
+        while row := copy.read():
+            yield row
+            while (got := server.get_copy_data(1))[0] > 0:
+                yield got[1]
+            if got[0] < 0:
+                _end(connection)
+                return
+
+
+def _end(connection: Connection) -> None:
+    """After the last row: whether it was the last."""
+    while (result := connection.pgconn.get_result()) is not None:
+        if result.status != ExecStatus.COMMAND_OK:
+            raise error_from_result(result)
 
 
 def _table(schema: str, tube: Tube | None) -> str:
@@ -103,7 +128,7 @@ def _read(text: bytes, kinds: Mapping[str, str]) -> pa.RecordBatch:
     table = pa_csv.read_csv(
         pa.BufferReader(text),
         pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(kinds)),
-        pa_csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pa_csv.ParseOptions(delimiter=DELIMITER, quote_char=QUOTE, newlines_in_values=True, ignore_empty_lines=False),
         pa_csv.ConvertOptions(
             check_utf8=False,
             column_types=types,
