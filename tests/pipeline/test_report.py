@@ -151,7 +151,7 @@ def test_every_slot_of_the_timeline_is_in_the_tables():
 
 def test_an_empty_lake_has_a_page_that_says_what_to_do():
     text = read(queues.nothing()).text
-    assert "Nothing has happened yet" in text and "penstock pipeline run" in text
+    assert "Nothing has happened yet" in text and "history=True" in text and "penstock pipeline run" in text
     assert "All is well" not in text
 
 

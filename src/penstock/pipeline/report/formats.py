@@ -150,6 +150,8 @@ def span(first: float, last: float) -> str:
     >>> span(1_767_225_600, 1_767_225_783)
     '2026-01-01, 00:00:00 to 00:03:03 UTC'
     """
+    if last - first < 1:
+        return moment(first)
     start, end = date(first), date(last)
     if start.date() == end.date():
         return f"{start:%Y-%m-%d}, {start:%H:%M:%S} to {end:%H:%M:%S} UTC"

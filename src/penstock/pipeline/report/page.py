@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from penstock.pipeline.figures import Figures
+from penstock.pipeline.figures import Figures, Spread
 from penstock.pipeline.report import formats, health, lists, markup, timeline
 from penstock.pipeline.report.formats import count, counted, duration, percent
 from penstock.pipeline.report.health import Check, Level
@@ -61,8 +60,8 @@ def _head(figures: Figures, found: list[Check]) -> str:
     if not figures.counts.events:
         return (
             '<header><h1>Queue report</h1><p class="headline">Nothing has happened yet: no event is in the lake.</p>'
-            "<p>Put a task, let <code>penstock pipeline run</code> bring the history into the lake, "
-            "and make the report again.</p></header>"
+            "<p>Tubes that were made with <code>history=True</code> write events. Once there are some, "
+            "<code>penstock pipeline run</code> brings them into the lake.</p></header>"
         )
     level = health.verdict(found)
     items = "".join(
@@ -128,52 +127,35 @@ def _body(figures: Figures) -> list[str]:
 
 
 def _tiles(figures: Figures) -> str:
-    counts = figures.counts
-    wide = max(figures.end - figures.begin, figures.slot)
-    bad = counts.fails + counts.lost
+    counts, now = figures.counts, {state: count(figures.open.get(state, 0)) for state in timeline.STATES}
+    wide, bad = figures.end - figures.begin, counts.fails + counts.lost
+    pace = f"{formats.rate(counts.acks, wide)} on average" if len(figures.timeline) >= timeline.LEAST else "at once"
     tiles = [
-        ("Done", count(figures.outcomes.get("success", 0)), f"{formats.rate(counts.acks, wide)} on average"),
-        (
-            "Waiting",
-            count(figures.open.get("ready", 0)),
-            f"{_now(figures, 'delayed')} delayed, {_now(figures, 'taken')} running",
-        ),
+        ("Done", count(figures.outcomes.get("success", 0)), pace),
+        ("Waiting", now["ready"], f"{now['delayed']} delayed, {now['taken']} running"),
         ("Failed runs", percent(bad, counts.acks + bad), f"{count(bad)} of {count(counts.acks + bad)}"),
-        (
-            "Buried",
-            count(figures.open.get("buried", 0)),
-            f"{count(counts.buried)} in all, {count(counts.kicks)} kicked",
-        ),
-        ("Wait", _middle(figures, "wait"), _most(figures, "wait")),
-        ("Run", _middle(figures, "run"), _most(figures, "run")),
+        ("Buried", now["buried"], f"{count(counts.buried)} in all, {count(counts.kicks)} kicked"),
+        ("Wait", *_typical(figures.wait)),
+        ("Run", *_typical(figures.run)),
     ]
     items = "".join(f"<div><dt>{name}</dt><dd>{value}</dd><dd>{more}</dd></div>" for name, value, more in tiles)
     return f'<dl class="tiles">{items}</dl>'
 
 
-def _now(figures: Figures, state: str) -> str:
-    return count(figures.open.get(state, 0))
-
-
-def _middle(figures: Figures, what: str) -> str:
-    spread = getattr(figures, what)
-    return duration(spread and spread.p50)
-
-
-def _most(figures: Figures, what: str) -> str:
-    spread = getattr(figures, what)
-    return "typically" + (f"; 90 of 100 within {duration(spread.p90)}" if spread else "")
+def _typical(spread: Spread | None) -> tuple[str, str]:
+    if spread is None:
+        return formats.NONE, "not known yet"
+    return duration(spread.p50), f"typically; 90 of 100 within {duration(spread.p90)}"
 
 
 def _foot(figures: Figures) -> str:
-    about = [
-        "All times are UTC.",
-        "A task waits from when it is ready to when it is taken, and runs from then to the end of its lease.",
-        "Percentiles are right to about 2 in 100.",
-    ]
-    if figures.counts.events:
-        first, last = formats.moment(figures.begin), formats.moment(figures.end)
-        events, position = counted(figures.counts.events, "event"), count(figures.upto)
-        about.insert(0, f"{events}, from {first} to {last}; history up to position {position}.")
-    about.append(f"Version {figures.version} of the lake.")
-    return f"<footer><p>{escape(' '.join(about))}</p><p>Made by <code>penstock pipeline report</code>.</p></footer>"
+    made = "<p>Made by <code>penstock pipeline report</code>. All times are UTC.</p>"
+    if not figures.counts.events:
+        return f"<footer>{made}</footer>"
+    first, last = formats.moment(figures.begin), formats.moment(figures.end)
+    about = (
+        f"{counted(figures.counts.events, 'event')}, from {first} to {last}: version {count(figures.version)} of the lake, "
+        f"history up to position {count(figures.upto)}. A task waits from when it is ready to when it is taken, and runs "
+        "from then to the end of its lease. Percentiles are right to about 2 in 100."
+    )
+    return f"<footer><p>{about}</p>{made}</footer>"
