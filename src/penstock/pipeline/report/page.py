@@ -152,10 +152,10 @@ def _foot(figures: Figures) -> str:
     made = "<p>Made by <code>penstock pipeline report</code>. All times are UTC.</p>"
     if not figures.counts.events:
         return f"<footer>{made}</footer>"
-    first, last = formats.moment(figures.begin), formats.moment(figures.end)
+    events, position = counted(figures.counts.events, "event"), count(figures.upto)
     about = (
-        f"{counted(figures.counts.events, 'event')}, from {first} to {last}: version {count(figures.version)} of the lake, "
-        f"history up to position {count(figures.upto)}. A task waits from when it is ready to when it is taken, and runs "
-        "from then to the end of its lease. Percentiles are right to about 2 in 100."
+        f"{events}, from {formats.moment(figures.begin)} to {formats.moment(figures.end)}: version "
+        f"{count(figures.version)} of the lake, history up to position {position}. A task waits from when it is ready "
+        "to when it is taken, and runs from then to the end of its lease. Percentiles are right to about 2 in 100."
     )
     return f"<footer><p>{about}</p>{made}</footer>"
