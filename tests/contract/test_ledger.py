@@ -161,7 +161,10 @@ def test_history_is_marked_every_so_many_events_and_at_the_last(q, do):
     assert do(ops.MarkHistory(every=4, upto=every[8])) == [every[3], every[7], every[8]]
     assert do(ops.MarkHistory(every=3, tube="jobs")) == [ours[2], ours[5], ours[6]]
     assert do(ops.MarkHistory(ours[2], 2, 1, "jobs", ours[5])) == [ours[4]]
-    assert do(ops.MarkHistory(every[-1])) == []
+    assert do(ops.MarkHistory(every[-1])) == do(ops.MarkHistory(every[-1], 0)) == []
+    assert do(ops.MarkHistory(every=0)) == [every[-1]]
+    assert do(ops.MarkHistory(every=0, tube="jobs")) == [ours[-1]]
+    assert do(ops.MarkHistory(every[2], 0, upto=every[5])) == [every[5]]
 
 
 def test_the_extent_of_a_tube_is_its_lowest_and_its_highest_seq(q, do, clock):

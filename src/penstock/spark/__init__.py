@@ -8,13 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.spark.fleet import Fleet, fleet
-    from penstock.spark.outcomes import settle
+    from penstock.spark.fleets import Counts, Fleet, fleet
+    from penstock.spark.outcomes import attempt, settle
     from penstock.spark.registration import register
 
 _HOMES = {
-    "Fleet": "penstock.spark.fleet",
-    "fleet": "penstock.spark.fleet",
+    "attempt": "penstock.spark.outcomes",
+    "Counts": "penstock.spark.fleets",
+    "Fleet": "penstock.spark.fleets",
+    "fleet": "penstock.spark.fleets",
     "register": "penstock.spark.registration",
     "settle": "penstock.spark.outcomes",
 }
@@ -29,4 +31,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
-__all__ = ["Fleet", "fleet", "register", "settle"]
+__all__ = ["attempt", "Counts", "Fleet", "fleet", "register", "settle"]

@@ -29,7 +29,9 @@ class PenstockSource(DataSource):
 
     def schema(self) -> str:
         options = Options(self.options)
-        return schemas.ddl(options.feed, options.columns)
+        # A stream of tasks has an id, and a snapshot has none: nothing else tells Spark's two calls apart.
+        claims = options.feed == "tasks" and options.text("streamId") is not None
+        return schemas.ddl("claims" if claims else options.feed, options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.reading import Reader

@@ -16,11 +16,13 @@ RESULTS = {
         *("id", "state", "reason", "lane", "key", "attempt", "created_at", "done_at", "data", "result", "error"),
     )
 }
-COLUMNS = {"tasks": TASKS, "events": EVENTS, "results": RESULTS}
+CLAIMS = {**TASKS, "claim": "bigint", "token": "bigint"}
+COLUMNS = {"tasks": TASKS, "events": EVENTS, "results": RESULTS, "claims": CLAIMS}
 """
 tasks: a snapshot of a tube. `data` is JSON text, `body` the data of tubes with payload="bytes"; one of them is null.
 events: every state change of tubes with history=True, in the order of their commits.
 results: tasks that ended and are kept, and those that are buried.
+claims: tasks as a stream has leased them; `claim` is the number by which an outcome names a row.
 """
 
 

@@ -41,8 +41,13 @@ def list_ledgers(context: Context, op: ops.ListLedgers) -> Call:
 
 def mark_history(context: Context, op: ops.MarkHistory) -> Call:
     upto = MOST if op.upto is None else op.upto
-    sql = f"select * from {context.schema}.mark_history(%s, %s, %s, %s, %s)"
-    return Call(sql, (op.tube, op.after, upto, op.every, op.limit), lambda rows: [row[0] for row in rows], raw=True)
+    if op.every:
+        sql = f"select * from {context.schema}.mark_history(%s, %s, %s, %s, %s)"
+        values: tuple[Any, ...] = (op.tube, op.after, upto, op.every, op.limit)
+    else:
+        sql = f"select * from {context.schema}.last_event(%s, %s, %s)"
+        values = (op.tube, op.after, upto)
+    return Call(sql, values, lambda rows: [row[0] for row in rows], raw=True)
 
 
 def _notes(rows: list[Any]) -> list[Note]:

@@ -98,6 +98,9 @@ SELECT seq FROM (
     )
 ) WHERE n % ? = 0 OR later IS NULL;
 
+-- name: last_event
+SELECT seq FROM penstock_events WHERE seq > ? AND seq <= ? AND (? IS NULL OR tube = ?) ORDER BY seq DESC LIMIT 1;
+
 -- name: written
 SELECT number FROM penstock_notes WHERE ledger = ? AND number BETWEEN ? AND ? ORDER BY number LIMIT 1;
 

@@ -76,3 +76,12 @@ create or replace function @s.mark_history(
         ) e
     ) m where m.n % p_every = 0 or m.later is null order by m.seq
 $$;
+
+-- The last event that read_history shows.
+create or replace function @s.last_event(p_tube text, p_after bigint, p_upto bigint) returns setof bigint
+language sql stable as $$
+    select seq from @s.events
+    where seq > p_after and seq <= p_upto and (p_tube is null or tube = p_tube)
+        and seq < (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + (select event_base from @s.store)) << 24
+    order by seq desc limit 1
+$$;
