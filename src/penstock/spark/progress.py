@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock.spark.fleet import Counts
+    from penstock.spark.fleets import Counts
 
 
 class Follower(contextlib.AbstractContextManager["Follower"]):
