@@ -141,12 +141,57 @@ def test_a_page_says_what_the_figures_say():
     assert "24 lanes" in text
 
 
-def test_every_slot_of_the_timeline_is_in_the_tables():
-    figures = PAGES["a crawl"]
-    page = render(figures)
-    rows = re.findall(r'<figure id="throughput">.*?</figure>', page)[0].count('scope="row"')
-    assert rows == len(figures.timeline)
+def rows(page: str, name: str) -> list[list[str]]:
+    """The cells of the table of a figure or a section."""
+    part = page.split(f'id="{name}"')[1].split("<tbody>")[1].split("</tbody>")[0]
+    cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in part.split("</tr>")[:-1]]
+    return [[re.sub(r"<[^>]*>", "", cell).replace("\u202f", " ") for cell in row] for row in cells]
+
+
+def test_every_slot_of_the_timeline_is_in_the_tables_of_the_charts():
+    calm = PAGES["a crawl"]
+    timeline = [replace(point, counts=replace(point.counts, lost=3), taken=2) for point in calm.timeline]
+    page = render(replace(calm, timeline=timeline))
+    counts = [[str(n) for n in (p.counts.acks, p.counts.fails + 3, p.counts.puts)] for p in timeline]
+    assert [row[1:] for row in rows(page, "throughput")] == counts
+    states = [[str(n) for n in (p.taken, p.ready, p.delayed, p.buried)] for p in timeline]
+    assert [row[1:] for row in rows(page, "backlog")] == states
+    for name in ("wait", "run"):
+        spreads = [getattr(point, name) for point in timeline]
+        times = [[formats.duration(n).replace("\u202f", " ") for n in (s.p50, s.p90, s.p99, s.max)] for s in spreads]
+        assert [row[1:] for row in rows(page, name)] == times
+    assert [row[0] for row in rows(page, "wait")][:2] == ["05:30:00", "05:30:02"]
     assert page.count('data-slots="90"') == 4
+
+
+def test_tiles_and_tubes_say_what_the_figures_say():
+    figures = PAGES["a crawl"]
+    page, tube = render(figures).replace("\u202f", " "), figures.tubes[0]
+    tiles = dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page))
+    assert tiles["Done"] == f"{figures.outcomes['success']:,}" and tiles["Waiting"] == str(figures.open["ready"])
+    assert tiles["Wait"] == formats.duration(figures.wait.p50).replace("\u202f", " ")
+    assert tiles["Run"] == formats.duration(figures.run.p50).replace("\u202f", " ")
+    row = rows(page, "tubes")[0]
+    assert row[:3] == ["crawl", f"{tube.counts.puts:,}", f"{tube.counts.acks:,}"]
+    assert row[-2:] == ["24", f"{tube.fairness:.2f}"]
+
+
+def test_lanes_stand_in_the_order_of_what_was_done_in_them():
+    figures = PAGES["a crawl"]
+    quiet = replace(figures.lanes[0], counts=replace(figures.lanes[0].counts, acks=0, puts=10**6))
+    found = rows(render(replace(figures, lanes=[quiet, *figures.lanes[1:]])), "fairness-1")
+    assert [row[0] for row in found][:1] == ["site-1.example"] and found[-1][:2] == ["site-0.example", "0"]
+    done = [int(row[1].replace(",", "")) for row in found]
+    assert done == sorted(done, reverse=True)
+
+
+def test_the_slowest_and_the_most_retried_lanes_come_first():
+    figures = PAGES["200 lanes"]
+    slow = max(figures.lanes, key=lambda lane: lane.run.p90 if lane.run else 0)
+    page = render(figures)
+    assert slow.lane in rows(page, "lanes")[0][0] and slow.tube in rows(page, "lanes")[0][0]
+    tried = max(figures.lanes, key=lambda lane: lane.counts.retries)
+    assert tried.lane in page.split("Most retried lanes")[1].split("</tr>")[1]
 
 
 def test_an_empty_lake_has_a_page_that_says_what_to_do():
@@ -172,12 +217,13 @@ def test_a_bulk_put_does_not_hide_the_work_after_it():
 
 def test_what_people_wrote_is_escaped_and_cut():
     figures = PAGES["a crawl"]
-    lane = replace(figures.lanes[0], lane=EVIL, tube="<b>")
+    lane = replace(figures.lanes[0], lane=f'{EVIL}" onload="x' + "w" * 99, tube="<b>")
     failure = Failure("<b>", "<i>", f"{EVIL} {'x' * 5000}", f"{EVIL}\n{'y' * 9000}", 5, 1, 1, 0.0, 1.0)
     tube = replace(figures.tubes[0], tube="<b>")
     page = render(replace(figures, lanes=[lane, *figures.lanes[1:]], tubes=[tube], failures=[failure]))
     read = Reader(page)
     assert "script" not in [name for name, _ in read.tags[:-1]] or read.all("script") == [{}]
+    assert not [attrs for _, attrs in read.tags if "onload" in attrs]
     assert read.all("b") == [] and "<i>" in read.text
     assert "x" * 600 not in page and "y" * 2001 not in page
     assert "\x00" not in page and "\u202e" not in page
