@@ -1,0 +1,99 @@
+"""Putting a DataFrame into a tube, every row exactly once.
+
+Each attempt at a partition stages its rows under a name of its own. The driver learns which attempts count, and makes
+tasks of theirs, and of no others, in one transaction that also says that the job is done.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import get_args
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from penstock.engines import Engine
+from penstock.model import ops
+from penstock.model.errors import UsageError
+from penstock.model.task import OnConflict
+from penstock.spark import jobs
+from penstock.spark.jobs import Part
+from penstock.spark.options import Options
+from penstock.spark.place import Place
+from penstock.spark.rows import Shape, rows, shape
+
+CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
+PORTION = 64 << 20
+"""Bytes that are staged at a time."""
+
+
+@dataclass
+class Staged(WriterCommitMessage):
+    """What an attempt has staged."""
+
+    part: str
+    rows: int
+
+
+class Writer(DataSourceArrowWriter):
+    """Puts the rows of a DataFrame. Made by the driver; used by executors to stage and by the driver to commit."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        options.check_known("url", "tube", "feed", "jobId", "onConflict")
+        if options.feed != "tasks":
+            raise UsageError(f"feed {options.feed!r} cannot be written; tasks can")
+        self._place = Place(options)
+        self._tube = options.tube
+        self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
+        self._job = options.text("jobId") or uuid.uuid4().hex
+        self._run = jobs.run_name(self._job, uuid.uuid4().hex)
+        engine = self._place.store()
+        self._shape: Shape = shape(schema, engine.execute(ops.GetTube(self._tube)))
+        jobs.clean_sometimes(engine)
+        self._is_open = jobs.begin(engine, self._job, self._tube, bool(options.text("jobId")))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        """Stage what an attempt at a partition gives."""
+        context = TaskContext.get()
+        assert context is not None
+        part = f"{context.partitionId()}-{context.taskAttemptId()}"
+        if not self._is_open:
+            return Staged(part, 0)
+        return Staged(part, stage(self._place.store(), self._tube, self._run, part, iterator, self._shape))
+
+    def commit(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
+        """All partitions are staged: make tasks of them."""
+        if self._is_open:
+            parts = [Part(message.part, message.rows) for message in messages if message is not None]
+            jobs.commit(self._place.store(), self._job, self._run, self._tube, parts, self._on_conflict)
+
+    def abort(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
+        """The job has failed, or so Spark thinks: it says so too when a commit was done and its answer lost."""
+        if self._is_open:
+            jobs.abort(self._place.store(), self._job, self._run)
+
+
+def stage(engine: Engine, tube: str, job: str, part: str, batches: Iterator[pa.RecordBatch], form: Shape) -> int:
+    """Stage batches in portions; answers how many rows."""
+    held: list[pa.RecordBatch] = []
+    number = size = 0
+    for batch in batches:
+        if len(batch):
+            held.append(rows(batch, form))
+            size += held[-1].nbytes
+        if size >= PORTION:
+            number += engine.execute(ops.Stage(tube, job, part, _stream(held)))
+            held, size = [], 0
+    return number + engine.execute(ops.Stage(tube, job, part, _stream(held))) if held else number
+
+
+def _stream(batches: list[pa.RecordBatch]) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return bytes(sink.getvalue().to_pybytes())

@@ -1,0 +1,79 @@
+"""A Spark cluster on this machine: a standalone master and two workers that Spark takes for two hosts.
+
+A speculative copy of a task never runs on the host of the first one, so one host would not do.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pyspark
+from tests.spark.conftest import ROOT, environment
+from tests.support.postgres import free_port
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+PATIENCE = 120.0
+DRIVERS = Path(__file__).parent / "drivers"
+
+
+@contextmanager
+def cluster(folder: Path, memory: str = "700M") -> Iterator[str]:
+    """The URL of a master with a worker of one core on each of two hosts; all of it ends with the context."""
+    port = free_port()
+    url = f"spark://{HOSTS[0]}:{port}"
+    started: list[subprocess.Popen[bytes]] = []
+    logs: list[IO[bytes]] = []
+
+    def start(host: str, main: str, *arguments: str) -> Path:
+        log = folder / f"{main}-{len(started)}.log"
+        logs.append(log.open("wb"))
+        where = {**environment(), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
+        program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
+        output = {"stdout": logs[-1], "stderr": subprocess.STDOUT}
+        started.append(subprocess.Popen([*program, "--host", host, *arguments], cwd=folder, env=where, **output))  # type: ignore[call-overload]
+        return log
+
+    try:
+        log = start(HOSTS[0], "master.Master", "--port", str(port), "--webui-port", "0")
+        _await(log, "I have been elected leader", started)
+        for host in HOSTS:
+            work = folder / f"work-{host}"
+            size = ("-c", "1", "-m", memory, "-d", str(work), "--webui-port", "0")
+            _await(start(host, "worker.Worker", *size, url), "Successfully registered with master", started)
+        yield url
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait(PATIENCE)
+        for file in logs:
+            file.close()
+
+
+def _await(log: Path, text: str, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Come back once a log has a text."""
+    end, pause = time.monotonic() + PATIENCE, threading.Event()
+    while text not in (said := log.read_text(errors="replace")):
+        assert time.monotonic() < end and all(one.poll() is None for one in processes), f"no {text!r} in {said[-2000:]}"
+        pause.wait(0.05)
+
+
+def drive(name: str, *arguments: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of tests/spark/drivers to its end; settings join its environment."""
+    done = subprocess.run(
+        [sys.executable, str(DRIVERS / f"{name}.py"), *arguments],
+        env={**environment(), **settings},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE,
+        check=False,
+    )
+    assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
+    return done
