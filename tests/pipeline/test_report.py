@@ -194,6 +194,12 @@ def test_the_slowest_and_the_most_retried_lanes_come_first():
     assert tried.lane in page.split("Most retried lanes")[1].split("</tr>")[1]
 
 
+def test_only_the_last_number_of_attempts_means_or_more():
+    figures = replace(PAGES["a crawl"], attempts={0: 1, 1: 5, 3: 2, 20: 4})
+    found = rows(render(figures).split('id="tasks"')[1].replace("<h3>Attempts", 'id="attempts"'), "attempts")
+    assert [row[0] for row in found] == ["never taken", "once", "3 times", "20 times or more"]
+
+
 def test_an_empty_lake_has_a_page_that_says_what_to_do():
     text = read(queues.nothing()).text
     assert "Nothing has happened yet" in text and "history=True" in text and "penstock pipeline run" in text
@@ -307,6 +313,9 @@ def test_axes_of_counts_are_whole_and_round(top, labels):
 @pytest.mark.parametrize(
     ("seconds", "labels"),
     [
+        (0.04, "05:30:00.00 05:30:00.01 05:30:00.02 05:30:00.03 05:30:00.04"),
+        (0.5, "05:30:00.0 05:30:00.2 05:30:00.4"),
+        (3, "05:30:00 05:30:01 05:30:02 05:30:03"),
         (20, "05:30:00 05:30:05 05:30:10 05:30:15 05:30:20"),
         (180, "05:30:00 05:30:30 05:31:00 05:31:30 05:32:00 05:32:30 05:33:00"),
         (86_400, "06:00 12:00 18:00 17.Nov"),

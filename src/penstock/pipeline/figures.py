@@ -142,11 +142,12 @@ class Figures:
     """Most frequent first, and at most 200; `failure_total` says how many kinds there are."""
     failure_total: int = 0
     attempts: dict[int, int] = field(default_factory=dict)
-    """Tasks that ended: how many of them were taken 0, 1, 2, .. times. The last number means "so often or more"."""
+    """Tasks that ended: how many of them were taken 0, 1, 2, .. times; `attempts_limit` means "so often or more"."""
     outcomes: dict[str, int] = field(default_factory=dict)
     """Tasks that ended, by reason (success, deleted, cancelled, expired)."""
     open: dict[str, int] = field(default_factory=dict)
     """Tasks that have not ended, by state (ready, taken, delayed, buried)."""
+    attempts_limit: int = 20
 
     def document(self) -> dict[str, Any]:
         """The same as plain dicts and lists, for JSON."""

@@ -15,6 +15,7 @@ _STEPS = (
     *(size * _HOUR for size in (1, 2, 3, 6, 12)),
     *(size * _DAY for size in (1, 2, 7, 14, 28, 91, 182, 364)),
 )
+_PARTS = tuple(unit * size for unit in (0.001, 0.01, 0.1, 1) for size in (1, 2, 5))
 _LENGTHS = (
     *(unit * size for unit in (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1) for size in (1, 2, 5)),
     *map(float, _STEPS),
@@ -88,19 +89,21 @@ def _powers(least: float, top: float) -> Axis:
 
 
 def times(first: float, last: float, most: int = 7) -> Axis:
-    """Moments in UTC, at full minutes, hours or days."""
-    wide = max(last - first, 1.0)
-    step = next((size for size in _STEPS if wide / size <= most), int(_round_step(wide / _DAY / most) * _DAY))
+    """Moments in UTC, at full seconds, minutes, hours or days."""
+    wide = max(last - first, 0.001)
+    step = next((size for size in _STEPS if wide / size <= most), _round_step(wide / _DAY / most) * _DAY)
+    if wide < most:  # such labels are long
+        step = next(size for size in (*_PARTS, 2.0) if wide / size <= 4)
     bare = Axis(first, first + wide, ())
-    moments = range(math.ceil(first / step) * step, math.floor(first + wide) + 1, step)
-    return Axis(first, first + wide, tuple(Tick(bare.place(at), _named(at, step)) for at in moments))
+    numbers = range(math.ceil(round(first / step, 6)), math.floor(round((first + wide) / step, 6)) + 1)
+    return Axis(first, first + wide, tuple(Tick(bare.place(n * step), named(n * step, step)) for n in numbers))
 
 
-def _named(at: int, step: int) -> str:
+def named(at: float, step: float) -> str:
     """A moment among its neighbours: midnight is known by its day, a day far from the next by its month."""
     date = formats.date(at)
     if step >= 90 * _DAY:
         return f"{date:%b %Y}"
-    if not at % _DAY:
+    if not at % _DAY and step >= _MINUTE:
         return f"{date.day} {date:%b}"
-    return f"{date:%H:%M:%S}" if step < _MINUTE else f"{date:%H:%M}"
+    return f"{date:%H:%M}" if step >= _MINUTE else formats.clock(at, step)

@@ -144,6 +144,16 @@ def moment(at: float) -> str:
     return f"{date(at):%Y-%m-%d %H:%M:%S} UTC"
 
 
+def clock(at: float, step: float = 1.0) -> str:
+    """A time of day, as fine as steps are.
+
+    >>> clock(1_767_225_601.25), clock(1_767_225_601.25, 0.5), clock(1_767_225_601.25, 0.02)
+    ('00:00:01', '00:00:01.2', '00:00:01.25')
+    """
+    digits = 0 if step >= 1 else 1 if step >= 0.1 else 2 if step >= 0.01 else 3
+    return f"{date(at):%H:%M:%S.%f}"[: 8 + digits + (digits > 0)]
+
+
 def span(first: float, last: float) -> str:
     """From a moment to another. What both share is said once.
 

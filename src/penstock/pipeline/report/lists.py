@@ -20,6 +20,7 @@ ENDS = {
     "cancelled": "cancelled",
     "deleted": "deleted",
     "expired": "expired",
+    "unseen": "gone, the end was not seen",
     "ready": "waiting for a worker",
     "taken": "running",
     "delayed": "delayed",
@@ -83,17 +84,17 @@ def ends(figures: Figures) -> str:
     others = {escape(key): number for key, number in figures.outcomes.items() if key not in ENDS}
     became = {words: number for words, number in {**states, **others}.items() if number}
     parts = [f"<div><h3>What became of tasks</h3>{_bars('by how they ended, or their state now', became)}</div>"]
-    tries = {_attempts(number, figures.attempts): tasks for number, tasks in sorted(figures.attempts.items())}
+    tries = {_attempts(number, figures.attempts_limit): tasks for number, tasks in sorted(figures.attempts.items())}
     if any(tries.values()):
         parts.append(f"<div><h3>Attempts</h3>{_bars('tasks that ended, by how often they were taken', tries)}</div>")
     return markup.section("tasks", "Tasks", f'<div class="pair">{"".join(parts)}</div>')
 
 
-def _attempts(number: int, all_of_them: Mapping[int, int]) -> str:
+def _attempts(number: int, limit: int) -> str:
     if number == 0:
         return "never taken"
     times = "once" if number == 1 else "twice" if number == 2 else f"{number} times"
-    return f"{times} or more" if number == max(all_of_them) and number > 2 else times
+    return f"{times} or more" if number == limit else times
 
 
 def _bars(what: str, numbers: Mapping[str, int]) -> str:

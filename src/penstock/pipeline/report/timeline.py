@@ -43,8 +43,10 @@ class Graph:
     def markup(self, figures: Figures) -> str:
         """As it stands on the page."""
         days = figures.end - figures.begin > 86_400
-        form = "%Y-%m-%d %H:%M" if days else "%H:%M:%S" if figures.slot >= 1 else "%H:%M:%S.%f"
-        starts = [f"{formats.date(point.at):{form}}".removesuffix("00000") for point in figures.timeline]
+        starts = [
+            f"{formats.date(point.at):%Y-%m-%d %H:%M}" if days else formats.clock(point.at, figures.slot)
+            for point in figures.timeline
+        ]
         rows = zip(starts, *self.columns, strict=True)
         numbers = markup.table(f"{self.title}: {self.unit}", ("from (UTC)", *self.heads), rows)
         folded = markup.folded("The numbers", numbers)
