@@ -1,0 +1,204 @@
+"""The lake: a directory of Parquet files, and a log that says which of them count.
+
+`_log/<version>.json` is a whole snapshot: how far the history has been read, and every segment of every table. A
+version is made by exactly one writer, all its tables at once. Files are written where nobody looks until a version
+names them, and are never changed after that; so a reader that holds a snapshot is disturbed by nobody, and whatever a
+crash leaves behind belongs to no version. `vacuum` removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from penstock.model.errors import UsageError
+from penstock.pipeline.tables import LakeTable, Parquet
+
+LOG = "_log"
+LAYOUT = 1
+"""Of the tables; a lake that is newer is refused."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Rows of one table: a file or a directory inside of the lake, with what came of events (lo, hi]."""
+
+    table: str
+    path: str
+    lo: int
+    hi: int
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One version of a lake."""
+
+    version: int = 0
+    id: str = ""
+    """The same in all versions: the queue knows the lake by it."""
+    upto: int = 0
+    """The history's position up to which events are in the lake."""
+    made_at: float = 0.0
+    segments: tuple[Segment, ...] = ()
+    layout: int = LAYOUT
+
+    def of(self, table: str) -> list[Segment]:
+        """The segments of one table, oldest first."""
+        return [segment for segment in self.segments if segment.table == table]
+
+    def paths(self, table: str) -> list[str]:
+        return [segment.path for segment in self.of(table)]
+
+    def with_segments(self, added: Iterable[Segment], removed: Iterable[Segment] = (), upto: int = 0) -> Snapshot:
+        """What comes after this one."""
+        gone = set(removed)
+        kept = [segment for segment in self.segments if segment not in gone]
+        return replace(
+            self,
+            version=self.version + 1,
+            id=self.id or uuid.uuid4().hex[:12],
+            upto=max(self.upto, upto),
+            made_at=time.time(),
+            segments=tuple(sorted([*kept, *added], key=lambda it: (it.table, it.lo, it.hi, it.path))),
+        )
+
+
+class Lake:
+    """A directory that the driver and all executors share."""
+
+    def __init__(self, root: str | Path, table: LakeTable | None = None) -> None:
+        self.root = _directory(root)
+        self.table: LakeTable = table or Parquet()
+
+    def __repr__(self) -> str:
+        return f"Lake({str(self.root)!r})"
+
+    def versions(self) -> list[int]:
+        """Those whose files are still there, oldest first."""
+        names = (name.removesuffix(".json") for name in _names(self.root / LOG) if name.endswith(".json"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def snapshot(self, version: int | None = None) -> Snapshot:
+        """A version of the lake, the last if none is named; an empty one if there is no lake yet."""
+        while True:
+            known = self.versions()
+            if version is None and not known:
+                return Snapshot()
+            try:
+                text = self._entry(known[-1] if version is None else version).read_text()
+            except FileNotFoundError:
+                if version is None:  # vacuumed between the two looks
+                    continue
+                raise UsageError(
+                    f"{self.root} has no version {version}; it has {known[0]} to {known[-1]}"
+                    if known
+                    else f"{self.root} is no lake; `penstock pipeline run --lake {self.root}` makes one"
+                ) from None
+            return _parsed(self.root, text)
+
+    def needed(self) -> Snapshot:
+        """The last version; an error if there is no lake."""
+        found = self.snapshot()
+        if not found.version:
+            raise UsageError(f"{self.root} is no lake; `penstock pipeline run --lake {self.root}` makes one")
+        return found
+
+    def begin(self) -> Snapshot:
+        """The last version; the first one, empty, is made if there is none."""
+        while not (found := self.snapshot()).version:
+            self.publish(found.with_segments(()), ())
+        return found
+
+    def publish(self, snapshot: Snapshot, added: Iterable[Segment]) -> bool:
+        """Make a version count; False if somebody else has made that version before.
+
+        added: its new segments. They are on disk before: what is in the lake may be forgotten by the queue.
+        """
+        for segment in added:
+            sync(self.root / segment.path)
+        log = self.root / LOG
+        log.mkdir(parents=True, exist_ok=True)
+        draft = log / f".{uuid.uuid4().hex}"
+        with open(draft, "x") as file:
+            json.dump(asdict(snapshot), file)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(draft, self._entry(snapshot.version))
+        except FileExistsError:
+            return False
+        finally:
+            draft.unlink()
+        _sync_one(log)
+        _sync_one(self.root)
+        return True
+
+    def _entry(self, version: int) -> Path:
+        return self.root / LOG / f"{version:020}.json"
+
+    def place(self, layer: str, lo: int, hi: int) -> str:
+        """A directory, relative to the lake, that nobody else writes to."""
+        return f"{layer}/{lo}-{hi}-{uuid.uuid4().hex[:12]}"
+
+    def path(self, relative: str) -> str:
+        return str(self.root / relative)
+
+    def segment(self, table: str, relative: str, lo: int, hi: int) -> Segment | None:
+        """What was written there; None if it is nothing."""
+        if not (self.root / relative).exists():
+            return None
+        size = self.table.size(self.root / relative)
+        return Segment(table, relative, lo, hi, *size) if size.rows else None
+
+
+def _directory(root: str | Path) -> Path:
+    text = str(root)
+    parts = urlsplit(text)
+    if parts.scheme == "file":
+        text = parts.path
+    elif "://" in text:
+        raise UsageError(
+            f"a lake is a directory that the driver and all executors share, not {text!r}; mount it, or name another"
+        )
+    return Path(text).absolute()
+
+
+def _parsed(root: Path, text: str) -> Snapshot:
+    found = json.loads(text)
+    if found["layout"] > LAYOUT:
+        raise UsageError(
+            f"{root} has layout {found['layout']}, and this version of penstock knows {LAYOUT}; update penstock"
+        )
+    return Snapshot(**{**found, "segments": tuple(Segment(**segment) for segment in found["segments"])})
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
+
+
+def sync(path: Path) -> None:
+    """Have a file, or all that is in a directory, on disk."""
+    if path.is_dir():
+        for name in os.listdir(path):
+            sync(path / name)
+    _sync_one(path)
+    _sync_one(path.parent)
+
+
+def _sync_one(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
