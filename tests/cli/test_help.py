@@ -56,6 +56,8 @@ def commands() -> Iterator[Command]:
 
 
 COMMANDS = list(commands())
+WITHOUT_SPARK = [command for command in COMMANDS if not command.name.startswith("pipeline ")]
+"""Examples of the others run in tests/spark/, which has a session for all of them."""
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ FINDS_NOTHING = ("release mail --older-than", "bury mail --older-than", "delete 
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+@pytest.mark.parametrize("command", WITHOUT_SPARK, ids=lambda command: command.name)
 def test_the_examples_of_a_command_run_in_a_shell(shop: Shell, command: Command):
     assert command.examples, "it has no example"
     for line in BEFORE.get(command.name, []):

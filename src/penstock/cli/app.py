@@ -27,6 +27,7 @@ PARTS = {
     "worker": ("worker",),
     "top": ("top",),
     "store": ("migrate", "doctor"),
+    "pipeline": ("pipeline",),
     "bench": ("bench",),
 }
 """Modules and the commands they have, in the order of the help."""

@@ -33,6 +33,12 @@ def opened(create: bool = False, memory: bool = False) -> Iterator[Queue]:
         yield queue
 
 
+def check_store(url: str) -> None:
+    """An error if a command could not use the queue there: it is in memory, or a file that is not there."""
+    _check_lasts(url)
+    _check_exists(url)
+
+
 def _check_lasts(url: str) -> None:
     if engine_name(url) == "memory":
         raise UsageError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterable
@@ -21,6 +22,8 @@ from penstock.model.errors import UsageError
 from penstock.pipeline.tables import LakeTable, Parquet
 
 LOG = "_log"
+PLANS = "replay"
+"""Where replays write down what they put; no version names it."""
 LAYOUT = 1
 """Of the tables; a lake that is newer is refused."""
 
@@ -157,6 +160,12 @@ class Lake:
             return None
         size = self.table.size(self.root / relative)
         return Segment(table, relative, lo, hi, *size) if size.rows else None
+
+
+def discard(lake: Lake, segments: Iterable[Segment]) -> None:
+    """Remove files that no version names. What is left behind by a crash here is found by vacuum."""
+    for segment in segments:
+        shutil.rmtree(lake.root.joinpath(*segment.path.split("/")[:2]), ignore_errors=True)
 
 
 def _directory(root: str | Path) -> Path:

@@ -6,7 +6,6 @@ time one publishes; the other throws its files away and looks again.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.model import ops
 from penstock.model.errors import UsageError
 from penstock.pipeline import bronze, gold, silver
-from penstock.pipeline.lake import Lake, Segment, Snapshot
+from penstock.pipeline.lake import Lake, Snapshot, discard
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,17 +113,14 @@ def _apply(
         settled, replaced = folding.result()
     at("written")
     added = [*raw, *settled, *counted]
-    after = before.with_segments(added, replaced, hi)
-    if not lake.publish(after, added):
-        discard(lake, added)
-        return None
+    base = before
+    while not lake.publish(after := base.with_segments(added, replaced, hi), added):
+        base = lake.snapshot()
+        if base.upto != before.upto or not set(replaced) <= set(base.segments):
+            discard(lake, added)
+            return None
+        # It was no step but a compaction, which this one does not depend on.
     return Step(after.version, after.upto, sum(segment.rows for segment in raw)), after
-
-
-def discard(lake: Lake, segments: list[Segment]) -> None:
-    """Remove files that no version names. What is left behind by a crash here is found by vacuum."""
-    for segment in segments:
-        shutil.rmtree(lake.root.joinpath(*segment.path.split("/")[:2]), ignore_errors=True)
 
 
 def _after(engine: Engine, step: Step, snapshot: Snapshot, purge: bool) -> Step:

@@ -1,0 +1,232 @@
+"""`penstock pipeline`: the history lake, its report, and back."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli import output, settings, values
+from penstock.cli.command import command, epilog
+from penstock.cli.options import TubeName
+from penstock.cli.place import check_store
+from penstock.cli.signals import in_order
+from penstock.cli.status import NOTHING_THERE
+from penstock.model.errors import UsageError
+from penstock.model.tube import check_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PANEL = "Pipeline"
+Directory = Annotated[
+    str, typer.Argument(metavar="LAKE", help="The lake: a directory that all of Spark's machines share.")
+]
+Master = Annotated[
+    str | None, typer.Option(metavar="URL", help="Where Spark runs. If left out, spark-submit says, or it is here.")
+]
+URL = "PENSTOCK_URL"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    group = typer.Typer(rich_markup_mode="rich", epilog=epilog(["penstock pipeline run lake"]))
+    group.callback(invoke_without_command=True)(pipeline)
+    examples: dict[Callable[..., None], list[str]] = {
+        run: ["penstock pipeline run lake", "penstock pipeline run lake --purge --json"],
+        report: ["penstock pipeline report lake", "penstock pipeline report lake --output mail.html --tube mail"],
+        replay: [
+            "penstock pipeline replay lake mail --id again --where \"state = 'buried'\"",
+            "penstock pipeline replay lake mail --id all --dry-run",
+        ],
+        compact: ["penstock pipeline compact lake"],
+        vacuum: ["penstock pipeline vacuum lake", "penstock pipeline vacuum lake --older-than 2h --dry-run"],
+    }
+    for function, lines in examples.items():
+        command(group, function.__name__, panel=PANEL, examples=lines)(function)
+    app.add_typer(group, name="pipeline", rich_help_panel="Store")
+
+
+def pipeline(context: typer.Context) -> None:
+    """Keep the history of tubes in a lake, and study it; needs penstock\\[spark]."""
+    if context.invoked_subcommand is None:
+        context.get_help()
+
+
+def run(
+    lake: Directory,
+    every: Annotated[
+        Any,
+        typer.Option(parser=values.seconds, metavar="TIME", help="Go on, with a pause of this length, until Ctrl-C."),
+    ] = None,
+    purge: Annotated[
+        bool, typer.Option(help="Forget events in the queue once they are in the lake and nobody else needs them.")
+    ] = False,
+    limit: Annotated[int, typer.Option(metavar="N", help="Events of one step, at most.")] = 2_000_000,
+    master: Master = None,
+) -> None:
+    """Bring events that are not in the lake yet into it: raw, as lives and attempts of tasks, and counted.
+
+    Tubes need the option history; what they did before they had it is not known. A run that is cut off anywhere is
+    simply started again, and two at a time do no harm.
+    """
+    from penstock.pipeline.lake import Lake
+
+    check_count(limit, "limit")
+    found = Lake(lake)
+    with in_order(), _spark(master, queue=True) as (spark, url):
+        from penstock.pipeline.run import run as to_end
+
+        while True:
+            with output.progress("into the lake", _pending(url, found)) as tell:
+                done = to_end(spark, url, found, limit=limit, purge=purge, tell=tell)
+            output.number("events", done.events, **{k: v for k, v in asdict(done).items() if k != "events"})
+            if every is None:
+                return
+            threading.Event().wait(float(every))
+
+
+def report(
+    lake: Directory,
+    to: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The page; one that is there is replaced.")
+    ] = "report.html",
+    tube: Annotated[str | None, typer.Option(metavar="TUBE", help="Only this one.")] = None,
+    master: Master = None,
+) -> None:
+    """Write a page with charts that says how the queue is doing; it is one file that a browser opens.
+
+    With --json the figures are printed, and no page is written.
+    """
+    from penstock.pipeline.lake import Lake
+
+    found = Lake(lake)
+    found.needed()
+    with in_order(), _spark(master) as (spark, _), output.progress("counting"):
+        from penstock.pipeline.gold import figures
+
+        told = figures(spark, found, tube)
+    if output.as_json():
+        output.json_line(told.document())
+        return
+    from penstock.pipeline.report import write_report
+
+    try:
+        output.line(str(write_report(told, to)))
+    except OSError as error:
+        raise UsageError(f"--output {to} cannot be written: {error.strerror}; name another file") from None
+
+
+def replay(
+    lake: Directory,
+    tube: TubeName,
+    id: Annotated[
+        str, typer.Option(metavar="NAME", help="Of the replay: with the same one it goes on, and puts nothing twice.")
+    ],
+    where: Annotated[
+        str, typer.Option(metavar="SQL", help="Which lives of tasks; --dry-run tells how many. If left out, all.")
+    ] = "true",
+    chunk: Annotated[int, typer.Option(metavar="N", help="Tasks of one transaction, about.")] = 100_000,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and put nothing.")] = False,
+    master: Master = None,
+) -> None:
+    """Put tasks into a tube again that the lake knows, each once.
+
+    Columns for --where: tube, task_id, lane, key, pri, state (done, buried, ready, delayed, taken), reason (success,
+    expired, cancelled, deleted, no_attempts, ..), takes, fails, lost, waited, ran, began_at, taken_at, ended_at,
+    error_class, error. The tubes the tasks come from need the option history_data.
+    """
+    from penstock.pipeline.lake import Lake
+
+    check_count(chunk, "chunk")
+    found = Lake(lake)
+    found.needed()
+    with in_order(), _spark(master, queue=True) as (spark, url), output.progress("replay") as tell:
+        from penstock.pipeline.replay import replay as put_again
+
+        done = put_again(
+            spark, url, found, tube, id, where=where, chunk=chunk, dry_run=dry_run, tell=lambda done, _: tell(done)
+        )
+    if done.without_data:
+        output.message(f"{output.tasks(done.without_data)} came without data: their tube had no history_data")
+    more = asdict(done)
+    name = "tasks" if dry_run else "put"
+    output.number(name, more.pop(name), **more)
+    if not done.tasks:
+        raise typer.Exit(NOTHING_THERE)
+
+
+def compact(lake: Directory, master: Master = None) -> None:
+    """Put the small files of many steps together, so that reading is fast; steps and readers go on meanwhile."""
+    from penstock.pipeline.lake import Lake
+
+    found = Lake(lake)
+    found.needed()
+    with in_order(), _spark(master) as (spark, _), output.progress("compacting"):
+        from penstock.pipeline.compact import compact as merge
+
+        done = merge(spark, found)
+    output.number("before", done.before, after=done.after, version=done.version)
+
+
+def vacuum(
+    lake: Directory,
+    older_than: Annotated[
+        Any,
+        typer.Option(
+            parser=values.seconds, metavar="TIME", help="Leave what was needed or written since; 1d if left out."
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
+) -> None:
+    """Remove files that no version of the lake needs: of runs that were cut off, and from before compactions."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import check_installed
+    from penstock.pipeline.vacuum import DAY
+    from penstock.pipeline.vacuum import vacuum as clean
+
+    check_installed()
+    done = clean(Lake(lake), older_than=DAY if older_than is None else float(older_than), dry_run=dry_run)
+    output.number("directories", done.directories, bytes=done.bytes, versions=done.versions)
+
+
+@contextmanager
+def _spark(master: str | None, queue: bool = False) -> Iterator[tuple[SparkSession, str]]:
+    """A session, and the URL of the queue as its tasks are given it."""
+    from penstock.pipeline.session import check_installed, session
+
+    check_installed()
+    url = ""
+    if queue:
+        check_store(settings.url())
+        url = _unsecret(settings.url())
+    with session(master) as spark:
+        yield spark, url
+
+
+def _unsecret(url: str) -> str:
+    """Spark shows options in its plans, so a URL with a password goes by the environment."""
+    from penstock.spark.options import resolved
+
+    try:
+        resolved(url)
+    except UsageError:
+        os.environ[URL] = url
+        return f"env:{URL}"
+    return url
+
+
+def _pending(url: str, lake: Any) -> int:
+    """About how many events there are to come."""
+    from penstock.model import ops
+    from penstock.spark.options import Options
+    from penstock.spark.place import Place
+
+    every = 10_000
+    marks = Place(Options({"url": url})).store().execute(ops.MarkHistory(lake.snapshot().upto, every, 1000))
+    return len(marks) * every
