@@ -42,6 +42,7 @@ class Plan(NamedTuple):
     target: Target
     options: Mapping[str, Any]
     slots: int
+    prefetch: int
     until_empty: bool
     horizon: float | None
     grace: float
@@ -78,6 +79,8 @@ def serve(plan: Plan) -> str:
             expire(queue._engine, lost)
             for one in lost:
                 roster.end(one)
+        if roster.ordered() is not None:  # there was no room for it until the fleet was stopped
+            return name
         roster.begin(member)
         _work(queue, plan, Session(member.uuid, name, int(plan.session_ttl * SECOND)), roster)
         roster.end(member)
@@ -85,7 +88,14 @@ def serve(plan: Plan) -> str:
 
 
 def _work(queue: Queue, plan: Plan, session: Session, roster: Roster) -> None:
-    worker = Worker(queue, concurrency=plan.slots, tubes=[plan.tube], grace=plan.grace, name=session.name)
+    worker = Worker(
+        queue,
+        concurrency=plan.slots,
+        tubes=[plan.tube],
+        prefetch=plan.prefetch,
+        grace=plan.grace,
+        name=session.name,
+    )
     worker.session = session
     watch = Watch(worker, roster)
     watch.start()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.blocking import Queue, connect
 from penstock.engines import engine_name
+from penstock.model import ops
 from penstock.model.duration import FOREVER, SECOND, Seconds, date, length
 from penstock.model.errors import EngineUnavailable, NotWritable, UsageError
 from penstock.model.session import DEFAULT_TTL, check_ttl
@@ -90,6 +91,7 @@ def fleet(
     *,
     workers: int | None = None,
     slots: int = 10,
+    prefetch: int = 0,
     until_empty: bool = True,
     horizon: Seconds | None = None,
     max_runtime: Seconds | None = None,
@@ -104,8 +106,10 @@ def fleet(
         main program and those without a name are shipped by Spark, others are imported where they run
     workers: how many; as many as Spark runs tasks at once if left out. Each is a process that talks to the store
     slots: how many handlers run at once in each worker
+    prefetch: how many tasks a worker takes before it has a slot for them; good for handlers of milliseconds, but all
+        that a process holds when it dies has used up an attempt
     until_empty, horizon: end when nothing is ready, delayed (by more than the horizon) or taken, by whomever
-    max_runtime: seconds after which no more is taken; what runs then has the grace to end
+    max_runtime: seconds from the first worker's begin after which no more is taken; what runs has the grace to end
     grace: seconds that handlers have to end when the fleet is stopped; then their tasks are given back
     session_ttl: seconds after which the tasks of a worker come back that nobody hears of
     progress: a function that is told the counts now and then, True for a bar; a bar on a terminal if left out
@@ -129,6 +133,7 @@ def fleet(
         target=target(handler, tuple(sys.path) if local else ()),
         options=options,
         slots=check_count(slots, "slots"),
+        prefetch=check_count(prefetch, "prefetch", 0),
         until_empty=until_empty,
         horizon=_seconds(horizon, "horizon"),
         grace=_seconds(grace, "grace") or 0.0,
@@ -136,7 +141,8 @@ def fleet(
         speculation=str(spark.conf.get("spark.speculation", "false")).lower() == "true",
     )
     with connect(resolved(place), session_ttl=ttl / SECOND) as queue:
-        definition = define(queue, tube, plan.target, resolved(place), options)
+        with _own_environment():
+            definition = define(queue, tube, plan.target, resolved(place), options)
         queue._tube_of(definition, alter=True)
         watching = follower(progress, tube)
         return _Voyage(spark, queue, plan, number, _seconds(max_runtime, "max_runtime"), watching).sail()
@@ -179,10 +185,12 @@ class _Voyage:
     def _run(self) -> None:
         self._start()
         try:
-            self._wait(self._max_runtime)
-            if not self._over.is_set():
+            if self._max_runtime is not None:
+                self._wait(lambda: self._roster.has_begun())  # Spark may have had no room for it
+                end = time.monotonic() + self._max_runtime
+                self._wait(lambda: time.monotonic() >= end)
                 self._roster.order(STOP)
-                self._wait(None)
+            self._wait(lambda: False)
         except BaseException as error:
             self._stopped = True
             self._stop(error)
@@ -215,13 +223,12 @@ class _Voyage:
 
         InheritableThread(collect, session=self._spark, name="penstock fleet", daemon=True).start()
 
-    def _wait(self, seconds: float | None) -> None:
-        """Until the job has ended, or so long."""
-        end = None if seconds is None else time.monotonic() + seconds
-        while not self._over.wait(LOOK if end is None else max(0.0, min(LOOK, end - time.monotonic()))):
-            if end is not None and time.monotonic() >= end:
-                return
+    def _wait(self, enough: Callable[[], bool]) -> None:
+        """Until the job has ended, or something is so."""
+        while not self._over.wait(LOOK):
             with contextlib.suppress(EngineUnavailable, NotWritable):
+                if enough():
+                    return
                 self._watching.look(self._counts(self._statistics()))
 
     def _stop(self, error: BaseException) -> None:
@@ -255,7 +262,8 @@ class _Voyage:
         roster.forget()
 
     def _statistics(self) -> Statistics:
-        return self._queue.statistics()[self._plan.tube]
+        tube = self._plan.tube
+        return self._queue._engine.execute(ops.GetStatistics(tube))[tube]
 
     def _counts(self, now: Statistics) -> Counts:
         calls = {name: number - self._before.calls[name] for name, number in now.calls.items()}
@@ -269,6 +277,18 @@ class _Voyage:
             put=calls["put"],
             left=now.tasks["ready"] + now.tasks["delayed"] + now.tasks["taken"],
         )
+
+
+@contextlib.contextmanager
+def _own_environment() -> Iterator[None]:
+    """Handlers are imported here to see whether they can be; what is set for them is for executors."""
+    before = os.environ.get("PENSTOCK_URL")
+    try:
+        yield
+    finally:
+        os.environ.pop("PENSTOCK_URL", None)
+        if before is not None:
+            os.environ["PENSTOCK_URL"] = before
 
 
 @contextlib.contextmanager

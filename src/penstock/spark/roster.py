@@ -42,6 +42,10 @@ class Roster:
         text = json.dumps({"partition": worker.partition, "session": worker.uuid})
         self._engine.execute(ops.WriteLedger(self._begun, worker.number, (text,)))
 
+    def has_begun(self) -> bool:
+        """Whether anybody works."""
+        return bool(self._engine.execute(ops.LastNotes(self._begun)))
+
     def end(self, worker: Worker) -> None:
         """The worker holds nothing any more."""
         with suppress(DuplicateKey):

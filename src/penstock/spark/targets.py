@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from penstock.aio import AsyncQueue
 from penstock.blocking import Queue
 from penstock.handlers import Definition
-from penstock.model.errors import UsageError, shown
+from penstock.model import ops
+from penstock.model.errors import TubeNotFound, UsageError, shown
 
 
 class Target(NamedTuple):
@@ -64,8 +65,19 @@ def define(queue: Queue, tube: str, sent: Target, url: str, options: Mapping[str
         found = found.function
     if "attempt_limit" in options:
         asked.pop("ttr", None)
+    asked.update(options)
+    if asked.get("result") is None:
+        asked["result"] = _keeps(queue, tube, asked.get("keep"))
     assert found is not None
-    return queue.handler(tube, **{**asked, **options})(found)
+    return queue.handler(tube, **asked)(found)
+
+
+def _keeps(queue: Queue, tube: str, asked: Any) -> bool:
+    """Whether tasks stay when they are done, so that their results can be read."""
+    try:
+        return bool(queue._engine.execute(ops.GetTube(tube)).keep if asked is None else asked)
+    except TubeNotFound:
+        return False
 
 
 def _options(definition: Definition[Any, Any]) -> dict[str, Any]:

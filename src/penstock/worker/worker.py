@@ -32,8 +32,8 @@ R = TypeVar("R")
 log = logging.getLogger("penstock.worker")
 MOST_AHEAD = 8
 """Tasks a slot that are fetched ahead at most."""
-EMPTY_LOOK = 0.05
-"""Seconds between two looks whether anything is left to do."""
+EMPTY_LOOK, RARE_LOOK = 0.05, 0.5
+"""Seconds between two looks whether anything is left to do, at first and in the end."""
 
 
 class Worker:
@@ -255,14 +255,17 @@ class Worker:
         return 1.0 if self._weights is None else self._weights[name]
 
     async def _until_stopped(self, queue: Queue, fetcher: Fetcher, until_empty: bool, horizon: int | None) -> None:
+        pause = EMPTY_LOOK
         while not self._stopping.is_set():
             if not until_empty:
                 await self._stopping.wait()
             elif not fetcher.pending and await self._unhurried(errand(_is_over, queue, list(fetcher.lines), horizon)):
                 return
             else:
+                # Many workers may wait for others, or for a lane, for long.
+                pause = EMPTY_LOOK if fetcher.pending else min(RARE_LOOK, 1.5 * pause)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), EMPTY_LOOK)
+                    await asyncio.wait_for(self._stopping.wait(), pause)
 
     async def _drain(self, slots: Slots, fetcher: Fetcher) -> None:
         """Take no more, finish what runs within the grace, give back the rest."""

@@ -1,0 +1,193 @@
+"""Fleets: the tasks of a Spark job are workers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark import crews
+from tests.support.engines import ENGINES
+from tests.support.postgres import until
+
+import penstock
+from penstock.model import ops
+from penstock.spark import fleet
+
+LONG = 600
+"""Seconds a session outlives its process: a test that had to wait for that would not end."""
+
+
+@pytest.fixture(params=[engine for engine in ENGINES if engine.durable], ids=lambda engine: engine.name)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """An empty place on every engine that many processes can share."""
+    found = request.param.url(tmp_path)
+    yield found
+    request.param.clean(found)
+
+
+@pytest.fixture
+def q(url: str) -> Iterator[penstock.Queue]:
+    with penstock.connect(url) as queue:
+        yield queue
+        assert queue._engine.execute(ops.ListLedgers("fleet:")) == [], "a fleet leaves no notes behind"
+
+
+def filled(q: penstock.Queue, data: list[Any], **options: Any) -> penstock.Tube:
+    tube = q.create_tube("jobs", **{"keep": True, "history": True, **options})
+    tube.put_many(data)
+    return tube
+
+
+def results(done: Any) -> dict[int, Any]:
+    return {json.loads(row.data): json.loads(row.result) for row in done.results().collect() if row.result}
+
+
+def test_every_task_is_done_once_and_its_result_is_a_row(spark: Any, url: str, q: Any) -> None:
+    tube = filled(q, list(range(40)))
+    done = fleet(spark, url, "jobs", "tests.spark.crews:square", workers=2, slots=4)
+    assert done.counts == penstock.spark.Counts(taken=40, done=40)
+    assert results(done) == {n: n * n for n in range(40)}
+    workers = {event.worker for event in q.history() if event.event == "take"}
+    assert workers <= {f"spark:{done.run}:0", f"spark:{done.run}:1"}
+    assert tube.statistics().tasks["kept"] == 40
+    tube.put(50)
+    assert results(fleet(spark, url, "jobs", crews.square, workers=1)) == {50: 2500}, "those of this fleet"
+
+
+KINDS: list[tuple[str, Any]] = [
+    ("an async function", crews.square_later),
+    ("a lambda, which Spark ships", lambda n: n * n),
+    ("a handler", crews.square_order),
+]
+
+
+@pytest.mark.parametrize("handler", [pytest.param(handler, id=name) for name, handler in KINDS])
+def test_all_kinds_of_functions_are_handlers(spark: Any, tmp_path: Path, handler: Any) -> None:
+    url = str(tmp_path / "tasks.db")
+    with penstock.connect(url) as q:
+        filled(q, list(range(10)), keep=False)
+        done = fleet(spark, url, "jobs", handler, workers=1, keep=60)
+        assert results(done) == {n: n * n for n in range(10)}
+
+
+def test_the_handler_of_a_queue_is_found_by_the_name_of_the_queue(spark: Any, url: str, q: Any) -> None:
+    with pytest.raises(penstock.UsageError, match="has no handler for tube 'jobs'; it has handlers for orders"):
+        fleet(spark, url, "jobs", "tests.spark.crews:Shop.q")
+    first = q.create_tube("orders", keep=True).put(7)
+    done = fleet(spark, url, "orders", "tests.spark.crews:Shop.q", workers=1)
+    assert (done.counts.done, q.tube("orders")._config.max_attempts) == (1, 2)
+    assert q.tube("orders").result(first.id) == "order 7, noted"
+
+
+def test_what_fails_is_tried_again_and_buried_after_the_last_attempt(spark: Any, url: str, q: Any) -> None:
+    filled(q, list(range(20)), max_attempts=3, retry=0)
+    seen = list[Any]()
+    done = fleet(spark, url, "jobs", crews.fussy, workers=2, progress=seen.append)
+    counts = done.counts
+    assert (counts.done, counts.failed, counts.buried, counts.left) == (16, 8 + 4 * 3, 4, 0)
+    rows = {json.loads(row.data): (row.state, row.reason, row.error) for row in done.results().collect()}
+    assert rows[15][:2] == ("buried", "no_attempts") and "15 in attempt 3" in rows[15][2]
+    assert rows[7][:2] == ("done", "success")
+    assert all(counts.taken >= earlier.taken for earlier in seen)
+
+
+def test_limits_of_lanes_hold_over_all_workers(spark: Any, url: str, q: Any) -> None:
+    tube = q.create_tube("jobs", history=True, lane_concurrency=1, lane_rate=20)
+    tube.put_many([penstock.Entry(n, lane=f"site {n % 3}") for n in range(30)])
+    assert fleet(spark, url, "jobs", crews.square, workers=2).counts.done == 30
+    lanes: dict[str, list[Any]] = {}
+    for event in q.history():
+        if event.event in ("take", "ack"):
+            lanes.setdefault(event.lane, []).append(event)
+    for events in lanes.values():
+        assert [event.event for event in events] == ["take", "ack"] * 10
+        moments = [event.taken_at.timestamp() for event in events if event.event == "take"]
+        assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.05 - 1e-5
+
+
+def test_handlers_put_more_tasks_and_none_twice(spark: Any, url: str, q: Any) -> None:
+    tube = filled(q, [])
+    tube.put(1, key="1", put_id="1")
+    done = fleet(spark, url, "jobs", crews.spread, workers=2)
+    assert done.counts.done == 49
+    assert sorted(task.data for task in tube.tasks(limit=100)) == list(range(1, 50))
+
+
+def test_a_killed_process_loses_nothing_and_a_task_that_kills_is_buried(spark: Any, url: str, q: Any) -> None:
+    tube = filled(q, list(range(10)), max_attempts=2)
+    done = fleet(spark, url, "jobs", crews.fragile, workers=2, slots=1, session_ttl=LONG)
+    tasks = {task.data: task for task in tube.tasks(limit=100)}
+    assert (tasks[4].state, tasks[4].reason) == ("buried", "lost")
+    assert tasks[3].attempt == 2
+    assert {n for n, task in tasks.items() if task.state == "done"} == set(range(10)) - {4}
+    assert (done.counts.done, done.counts.buried, done.counts.left) == (9, 1, 0)
+
+
+def stopped(
+    spark: Any, url: str, folder: Path, number: int, stop: Callable[[], None], **options: Any
+) -> BaseException | None:
+    """Run a fleet of handlers that only wait, and stop it once they do; what it raised."""
+    raised = list[BaseException]()
+
+    def run() -> None:
+        try:
+            fleet(spark, url, "jobs", crews.hold, workers=2, slots=1, session_ttl=LONG, **options)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    until(lambda: len(list(folder.iterdir())) >= number, "the handlers have not begun")
+    stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    return raised[0] if raised else None
+
+
+def test_a_cancelled_job_gives_its_tasks_back(spark: Any, url: str, q: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    tube = filled(q, [str(folder)] * 4, max_attempts=1)
+    error = stopped(spark, url, folder, 2, spark.sparkContext.cancelAllJobs)
+    assert error is not None and "was given back" in "".join(error.__notes__)
+    assert [(task.state, task.attempt) for task in tube.tasks()] == [("ready", 0)] * 4
+
+
+def test_a_fleet_ends_when_its_time_is_over(spark: Any, url: str, q: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "begun"
+    folder.mkdir()
+    tube = filled(q, [str(folder)] * 4, max_attempts=1)
+    assert stopped(spark, url, folder, 1, lambda: None, max_runtime=1, grace=0) is None
+    assert [(task.state, task.attempt) for task in tube.tasks()] == [("ready", 0)] * 4
+
+
+def test_what_cannot_work_is_refused_before_the_job(spark: Any, tmp_path: Path) -> None:
+    url = str(tmp_path / "tasks.db")
+    lock = threading.Lock()
+
+    def needs_a_lock(n: int) -> None:
+        with lock:
+            pass
+
+    for handler, named in (
+        ("square", "module:function"),
+        ("tests.spark.nowhere:square", "there is no module 'tests.spark.nowhere'"),
+        ("tests.spark.crews:nothing", "has no 'nothing'"),
+        ("tests.spark.crews:PATIENCE", "a handler is a function"),
+        (7, "a handler is a function"),
+        (needs_a_lock, "cannot be sent to executors"),
+    ):
+        with pytest.raises(penstock.UsageError, match=named):
+            fleet(spark, url, "jobs", handler)
+    for place, named in (("memory:", "memory of one process"), ("postgresql://ann:secret@h/d", "password")):
+        with pytest.raises(penstock.UsageError, match=named):
+            fleet(spark, place, "jobs", crews.square)
+    with pytest.raises(penstock.UsageError, match="workers"):
+        fleet(spark, url, "jobs", crews.square, workers=0)
+    with pytest.raises(penstock.UsageError, match="unknown option 'speed'"):
+        fleet(spark, url, "jobs", crews.square, speed=7)
