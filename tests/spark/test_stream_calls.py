@@ -1,0 +1,198 @@
+"""What Spark asks of streams, in the order in which it asks, without Spark: restarts at each point, runs that end."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from tests.support.engines import ENGINES
+
+import penstock
+from penstock import UsageError
+from penstock.spark import outcomes, schemas, stores
+from penstock.spark.claims import TaskStream
+from penstock.spark.events import EventStream
+from penstock.spark.options import Options
+
+DURABLE = [engine for engine in ENGINES if engine.durable]
+TYPES = {
+    "bigint": LongType(),
+    "string": StringType(),
+    "binary": BinaryType(),
+    "double": DoubleType(),
+    "timestamp": TimestampType(),
+}
+
+
+@pytest.fixture(params=DURABLE, ids=lambda engine: engine.name)
+def url(request, tmp_path):
+    place = request.param.url(tmp_path)
+    yield place
+    stores.close_all()
+    request.param.clean(place)
+
+
+@pytest.fixture
+def q(url):
+    with penstock.connect(url, durability="relaxed") as queue:
+        yield queue
+
+
+@pytest.fixture
+def jobs(q):
+    return q.create_tube("jobs", keep=True)
+
+
+def schema(feed):
+    return StructType([StructField(name, TYPES[kind]) for name, kind in schemas.COLUMNS[feed].items()])
+
+
+def tasks(url, **options):
+    given = {"url": url, "tube": "jobs", "streamId": "s", "pollInterval": "0", **options}
+    return TaskStream(Options(given), schema("claims"))
+
+
+def events(url, **options):
+    return EventStream(Options({"url": url, "feed": "events", "pollInterval": "0", **options}), schema("events"))
+
+
+def rows(reader, start, end, column="seq"):
+    found = []
+    for partition in reader.partitions({"seq": start}, {"seq": end}):
+        for batch in reader.read(partition):
+            found += batch.to_pydict()[column]
+    return found
+
+
+def latest(reader, start, limit=1000):
+    return reader.latestOffset({"seq": start}, ReadMaxRows(limit))["seq"]
+
+
+def states(jobs):
+    return [task.state for task in jobs.tasks()]
+
+
+def test_a_batch_is_acked_when_spark_asks_for_the_next(url, jobs):
+    jobs.put_many(range(5))
+    reader = tasks(url)
+    assert reader.initialOffset() == {"seq": 0}
+    assert latest(reader, 0, 3) == 3
+    assert rows(reader, 0, 3) == [1, 2, 3]
+    assert states(jobs) == ["taken"] * 3 + ["ready"] * 2
+    assert latest(reader, 3, 3) == 5
+    assert states(jobs) == ["done"] * 3 + ["taken"] * 2
+    assert latest(reader, 5) == 5
+    assert states(jobs) == ["done"] * 5
+    assert reader.reportLatestOffset() == {"seq": 5}
+    assert reader.partitions({"seq": 5}, {"seq": 5}) == []
+
+
+def test_commit_acks_as_well(url, jobs):
+    jobs.put("x")
+    reader = tasks(url)
+    latest(reader, 0)
+    reader.commit({"seq": 1})
+    reader.commit({"seq": 1})
+    assert states(jobs) == ["done"]
+
+
+def test_claims_that_were_not_written_down_as_an_offset_come_first_after_a_restart(url, jobs):
+    jobs.put_many(range(5))
+    assert latest(tasks(url), 0, 3) == 3
+    again = tasks(url)
+    assert latest(again, 0, 2) == 2
+    assert rows(again, 0, 2) == [1, 2]
+    assert latest(again, 2, 9) == 3
+    assert latest(again, 3, 9) == 5
+    assert rows(again, 2, 5) == [3, 4, 5]
+
+
+def test_a_planned_batch_is_read_again_before_anything_else_is_asked(url, jobs):
+    jobs.put_many(range(5))
+    latest(tasks(url), 0, 3)
+    again = tasks(url, numPartitions="2")
+    assert rows(again, 0, 3) == [1, 2, 3]
+    assert latest(again, 3, 3) == 5
+    assert states(jobs) == ["done"] * 3 + ["taken"] * 2
+
+
+def test_a_committed_batch_is_acked_by_the_next_run(url, jobs):
+    jobs.put_many(range(3))
+    latest(tasks(url), 0)
+    again = tasks(url)
+    assert latest(again, 3) == 3
+    assert states(jobs) == ["done"] * 3
+
+
+def test_an_old_checkpoint_is_delivered_again_and_acks_nothing_twice(url, jobs):
+    jobs.put_many(range(4))
+    reader = tasks(url)
+    latest(reader, 0, 2)
+    latest(reader, 2, 2)
+    latest(reader, 4)
+    old = tasks(url)
+    assert latest(old, 0, 3) == 3
+    assert rows(old, 0, 3) == [1, 2, 3]
+    assert latest(old, 3, 3) == 4 and latest(old, 4) == 4
+    assert states(jobs) == ["done"] * 4
+
+
+def test_a_run_delivers_each_task_that_is_there_once(url):
+    q = penstock.connect(url)
+    jobs = q.create_tube("jobs", "fifottl")
+    jobs.put_many(range(3))
+    reader = tasks(url)
+    reader.prepareForTriggerAvailableNow()
+    jobs.put("later")
+    assert latest(reader, 0, 2) == 2
+    outcomes.write(q._engine, "s", [{"claim": 1, "outcome": "retry"}])
+    assert latest(reader, 2, 2) == 3
+    assert latest(reader, 3, 2) == latest(reader, 3, 2) == 3
+    assert [(task.data, task.state, task._record.attempt) for task in jobs.tasks()] == [
+        (0, "ready", 1), ("later", "ready", 0),
+    ]  # fmt: skip
+    q.close()
+
+
+def test_a_run_on_an_empty_tube_ends_at_once(url, jobs):
+    reader = tasks(url)
+    reader.prepareForTriggerAvailableNow()
+    jobs.put("later")
+    assert latest(reader, 0) == 0
+    assert states(jobs) == ["ready"]
+
+
+def test_without_a_limit_a_batch_is_all_there_is(url, jobs):
+    jobs.put_many(range(30))
+    reader = tasks(url, maxTasksPerTrigger="7")
+    assert reader.getDefaultReadLimit() == ReadMaxRows(7)
+    assert reader.latestOffset({"seq": 0}, ReadAllAvailable()) == {"seq": 30}
+
+
+def test_a_stream_whose_store_had_nothing_leaves_it_alone_for_a_while(url, jobs):
+    reader = tasks(url, pollInterval="600")
+    assert latest(reader, 0) == 0
+    jobs.put("x")
+    assert latest(reader, 0) == 0
+    assert states(jobs) == ["ready"]
+
+
+def test_a_checkpoint_of_another_store_is_refused(url, jobs):
+    with pytest.raises(UsageError, match="at claim 7, but stream 's' has claimed 0"):
+        latest(tasks(url), 7)
+
+
+def test_events_are_planned_by_marks(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(5))
+    every = [row.seq for row in q.history()]
+    reader = events(url, numPartitions="2")
+    assert reader.initialOffset() == {"seq": 0} and reader.reportLatestOffset() is None
+    assert latest(reader, 0, 3) == every[2]
+    assert rows(reader, 0, every[2]) == every[:3]
+    assert latest(reader, every[2], 3) == every[4]
+    assert latest(reader, every[4], 3) == every[4]
+    assert reader.latestOffset({"seq": 0}, ReadAllAvailable()) == {"seq": every[4]}
+    reader.prepareForTriggerAvailableNow()
+    jobs.put("later")
+    assert latest(reader, every[4]) == every[4]
