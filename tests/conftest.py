@@ -1,21 +1,59 @@
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.engines import COLOURS, ENGINES, Bench
+from tests.support.engines import COLOURS, ENGINES, Bench, EngineUnderTest, is_needed
 
 from penstock.testing import ManualClock, waiting
 
+# Hundreds of tests start programs, and each would compile all that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A shell without job control starts what runs behind it deaf to Ctrl-C, and every child would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A name with an address in it differs in every process, and then tests cannot be shared out to two."""
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "at_the_door: what is wrong is found before any engine is asked, so one engine has all parameters"
+    )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # A name with an address in it differs in every process, and then tests cannot be shared out to two.
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"tests whose names are not the same in every process: {odd[:3]}; give them ids")
+    needed = needed_items(items)
+    spared = [item for item in items if item not in needed]
+    if spared and os.environ.get("PAIRS") != "all":
+        items[:] = [item for item in items if item in needed]
+        config.hook.pytest_deselected(items=spared)
+
+
+def needed_items(items: list[pytest.Item]) -> set[pytest.Item]:
+    """All tests but those that find nothing which others do not; of each function one stays for every pair."""
+    needed, seen = set(), set()
+    for item in items:
+        match getattr(item, "callspec", None) and item.callspec.params.get("bench"):
+            case (EngineUnderTest() as engine, str(colour)):
+                function = (item.path, item.originalname, engine.name, colour)
+                at_the_door = item.get_closest_marker("at_the_door") is not None
+                if function not in seen or is_needed(engine, colour, at_the_door):
+                    needed.add(item)
+                seen.add(function)
+            case _:
+                needed.add(item)
+    return needed
 
 
 @pytest.fixture

@@ -86,6 +86,7 @@ def test_a_good_name_is_accepted(q, name):  # case 13
     assert q.tube(name).take().data == 1
 
 
+@pytest.mark.at_the_door
 @pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "ä", "a\n", "a'; --", None, 5])
 def test_a_bad_name_is_refused(q, name):  # case 13
     refused(name, lambda: q.create_tube(name))
@@ -141,6 +142,7 @@ def test_every_kind_has_keys_keep_attempts_and_pause(q, kind):
     assert jobs.peek(1).state == State.DONE
 
 
+@pytest.mark.at_the_door
 @pytest.mark.parametrize(
     ("option", "value"),
     [

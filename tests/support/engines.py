@@ -34,6 +34,16 @@ ENGINES = (
 COLOURS = ("blocking", "async")
 
 
+def is_needed(engine: EngineUnderTest, colour: str, at_the_door: bool) -> bool:
+    """Whether a test needs all its parameters on this engine in this colour, or one set of them is enough.
+
+    The async facade is made from the blocking one, and awaits any engine in the same way.
+    """
+    if at_the_door:
+        return engine is ENGINES[0]
+    return engine.name != "postgres" or colour == "blocking"
+
+
 class Bench:
     """One store under test: opens queues on it, closes them, checks it at the end."""
 

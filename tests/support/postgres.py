@@ -25,6 +25,8 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import psycopg
 from psycopg import sql
 
+from penstock.engines.postgres import migrations
+
 INSTALLED = "pginstall18"
 """The folder of the PostgreSQL 18 in the package; an older one is beside it."""
 PATIENCE = 60.0
@@ -377,6 +379,7 @@ def stop_shared() -> None:
     global _shared
     with _sharing:
         if _shared is not None:
+            _close_lots(os.getpid())
             _shared.close()
             _shared = None
 
@@ -395,28 +398,85 @@ def drop_place(url: str) -> None:
         it.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
 
 
-_used: list[str] = []
+PLACE = "place"
+LENT = 40
+"""How often a place is lent."""
+OWN = """
+    select relname, relname like 'stage\\_%%' from pg_class
+    where relnamespace = to_regnamespace(%s) and relkind = 'r' and relname !~ '_[0-9]+$'
+        and relname not in ('store', 'marker')
+"""
+"""Tables that are of no tube, and whether they are to be dropped rather than emptied."""
+
+
+class Lot:
+    """A database with a place that is lent again and again.
+
+    What tubes leave in it goes with the whole: to drop table by table takes as long as to make them.
+    """
+
+    def __init__(self) -> None:
+        self._server = shared_server()
+        self._name = f"lot{next(_lots)}"
+        self._server.create_database(self._name, template=_model(self._server))
+        self._connection = self._server.connect(self._name, options="-c lock_timeout=20s")
+        self._left = LENT
+        self.url = self._server.url(self._name, schema=PLACE)
+
+    def empty(self) -> bool:
+        """Forget what is in the place; false if it is not for lending any more."""
+        self._left -= 1
+        own = self._connection.execute(OWN.encode(), [PLACE]).fetchall()
+        if self._left == 0 or not own:
+            self.close()
+            self._server.drop_database(self._name)
+            return False
+        for table, goes in own:
+            order = sql.SQL("drop table {}" if goes else "delete from {}")
+            self._connection.execute(order.format(sql.Identifier(PLACE, table)))
+        return True
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+_lots = itertools.count(1)
+_free: list[Lot] = []
+_lent: dict[str, Lot] = {}
+
+
+@functools.cache
+def _model(server: Server) -> str:
+    """The database that lots are copies of: to make a schema takes long."""
+    name = "model"
+    server.create_database(name)
+    with server.connect(name) as connection:
+        migrations.migrate(connection, PLACE)
+    return name
 
 
 def lent_place() -> str:
-    """A place without tubes: one that a test before has given back, or a new one. Making a schema takes long."""
-    return _used.pop() if _used else place()
+    """A place without tubes; nobody else has it until it is given back."""
+    lot = _free.pop() if _free else Lot()
+    _lent[_address(lot.url)] = lot
+    return lot.url
 
 
 def give_back(url: str) -> None:
-    """Empty a place for the next test."""
-    parts = urlsplit(url)
-    (schema,) = parse_qs(parts.query)["schema"]
-    server = parts._replace(query="").geturl()
-    with psycopg.connect(server, autocommit=True, options="-c lock_timeout=20s") as it:
-        if it.execute("select to_regnamespace(%s)", [schema]).fetchone() == (None,):
-            return
-        names = {"s": sql.Identifier(schema)}
-        it.execute(sql.SQL("select {s}.drop_parts(number) from {s}.tubes").format(**names))
-        staged = "select relname from pg_class where relnamespace = to_regnamespace(%s) and relname like 'stage\\_%%'"
-        for (table,) in it.execute(staged.encode(), [schema]).fetchall():
-            it.execute(sql.SQL("drop table {s}.{table}").format(table=sql.Identifier(table), **names))
-        for table in ("tubes", "sessions", "events", "waits", "notes", "trims"):
-            it.execute(sql.SQL("delete from {s}.{table}").format(table=sql.Identifier(table), **names))
-    # What else a test has written into the URL, such as a search path, is nothing to the next one.
-    _used.append(shared_server().url(DATABASE, schema=schema))
+    """Empty a place for the next test. What was added to the URL, such as a search path, is nothing to that one."""
+    lot = _lent.pop(_address(url))
+    if lot.empty():
+        _free.append(lot)
+
+
+def _address(url: str) -> str:
+    return url.partition("?")[0]
+
+
+def _close_lots(process: int) -> None:
+    if os.getpid() == process:
+        while _free:
+            _free.pop().close()
+
+
+atexit.register(_close_lots, os.getpid())

@@ -49,6 +49,7 @@ class StoreShop(Shop):
         self.options = f"-csearch_path={self.schema}"
         self.connection = self.connect()
         self.connection.execute(sql.SQL("create schema {}").format(sql.Identifier(self.schema)))
+        self._others = set(self._parts())
         bench.url = f"{bench.url}&options={self.options.replace('=', '%3D')}"
         self.q = bench.connect()
 
@@ -74,6 +75,9 @@ class StoreShop(Shop):
         return bool(self.sql("SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = ?", (self.schema, name)))
 
     def ours(self) -> list[str]:
+        return [name for name in self._parts() if name not in self._others]
+
+    def _parts(self) -> list[str]:
         rows = self.connection.execute(
             "select tgname from pg_trigger where tgname like 'penstock%%' and tgrelid in "
             "(select oid from pg_class where relnamespace = %(user)s::regnamespace) union "
