@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import beanstalk, files, growth, ours, phases, postgres, size, tarantool, wake, worker
+from bench import beanstalk, files, growth, ours, phases, postgres, size, spark_read, tarantool, wake, worker
 from bench.cell import Bound, Cell, Opener, Subject
 from bench.scale import Scale
 
@@ -146,6 +146,7 @@ CELLS = (
     Cell("size", SIZE, stored, size.FIGURES, (Bound("filling MB", most=200),), "alone", 1, sized=True),
     *worker.CELLS,
     *postgres.CELLS,
+    *spark_read.CELLS,
 )
 NOTES = {
     "cores": "one Tarantool fiber is slower on idle cores than on awake ones, likely for the way to its WAL thread and "
@@ -159,4 +160,5 @@ NOTES = {
     "growth": "ratio: the cost of a cycle to its cost in the smallest store; stores are measured in turns",
     **worker.NOTES,
     **postgres.NOTES,
+    **spark_read.NOTES,
 }

@@ -10,7 +10,7 @@ import pytest
 from tests.support.engines import ENGINES, Bench
 
 from penstock import TubeNotFound, UsageError
-from penstock.engines import arrow
+from penstock.engines import arrow, scan_place
 from penstock.engines.scan import EVENTS, TASKS, Scan, id_text
 
 ODD = (
@@ -261,6 +261,16 @@ def test_a_scan_that_is_dropped_half_way_leaves_the_store_usable(q):
         batches.close()
     assert len(read(q, "tasks", "jobs", columns=("seq",))) == 25_000
     jobs.put(1)
+
+
+def test_a_place_can_be_read_without_being_opened(q, bench):
+    q.create_tube("jobs", history=True).put_many(["a", "b"])
+    q.create_tube("short", temporary=True).put("c")
+    for what, tube, number in (("tasks", "jobs", 2), ("tasks", "short", 1), ("events", None, 2)):
+        scan = Scan(what, tube, ("seq",))
+        assert sum(batch.num_rows for batch in scan_place(bench.url, scan)) == number
+    with pytest.raises(TubeNotFound, match="'nowhere'"):
+        list(scan_place(bench.url, Scan("tasks", "nowhere")))
 
 
 def test_an_empty_tube_has_no_batches(q):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import psycopg
 
 import penstock
+from penstock.engines import scan_place
+from penstock.engines.scan import Scan
 
 
 def read(q: penstock.Queue, after: int) -> list[penstock.HistoryEvent]:
@@ -45,3 +47,14 @@ def test_events_of_one_transaction_keep_their_order(place):
         ids += [task.id for task in jobs.put_many(range(3), transaction=connection)]
         connection.commit()
         assert [event.task_id for event in read(q, 0)] == ids
+
+
+def test_a_scan_shows_no_event_that_an_older_transaction_could_come_before(place):
+    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+        jobs = q.create_tube("jobs", history=True)
+        late = jobs.put("late", transaction=connection)
+        soon = jobs.put("soon")
+        assert list(scan_place(place, Scan("events"))) == []
+        connection.commit()
+        (batch,) = scan_place(place, Scan("events", columns=("task_id",)))
+        assert batch.column(0).to_pylist() == [str(late.id), str(soon.id)]

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter
-from penstock.engines.scan import Scan
+from penstock.engines.scan import NotPlain, Scan
 from penstock.engines.store import Callback, Store, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, SystemClock
@@ -196,6 +196,32 @@ def open_engine(url: str | os.PathLike[str], clock: Clock | None, durability: st
     return Engine(store, durability == "strict")
 
 
+def scan_place(url: str, scan: Scan) -> Iterator[pa.RecordBatch]:
+    """Read what is at a URL without opening it: no thread keeps time here, and one connection is enough."""
+    scan.check()
+    engine, url = _split(url)
+    try:
+        if engine == "postgresql":
+            place = _postgres_place(url)
+            from penstock.engines.postgres.scan import visited
+
+            yield from visited(place, scan)
+            return
+        if engine == "sqlite":
+            from penstock.engines.sqlite import scan as sqlite
+            from penstock.engines.sqlite.place import Place
+
+            yield from sqlite.visited(Place.parse(url), scan)
+            return
+    except NotPlain:
+        pass
+    opened = open_engine(url, None, "strict")
+    try:
+        yield from opened.scan(scan)
+    finally:
+        opened.close()
+
+
 def _find_store(url: str, clock: Clock | None) -> Store:
     name = store_name(url)
     store = _stores.get(name)
@@ -341,4 +367,13 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
 
 
-__all__ = ["Engine", "engine_name", "open_engine", "open_store", "release_store", "replace_store", "store_name"]
+__all__ = [
+    "Engine",
+    "engine_name",
+    "open_engine",
+    "open_store",
+    "release_store",
+    "replace_store",
+    "scan_place",
+    "store_name",
+]

@@ -18,6 +18,8 @@ from penstock.model.task import HistoryRow, Record, TaskId
 if TYPE_CHECKING:
     import pyarrow as pa
 
+BEGINNING = -(1 << 62)
+"""Before every seq; those of adopted tables need not be positive."""
 PAGE = 10_000
 """Rows of a batch, at most."""
 Kind = Literal["bigint", "string", "binary", "double", "timestamp"]
@@ -41,13 +43,17 @@ EVENTS = _columns(
 COLUMNS = {"tasks": TASKS, "events": EVENTS}
 
 
+class NotPlain(Exception):
+    """Not just rows: a task has to be put together from a table of the user's, or an id from several columns."""
+
+
 class Scan(NamedTuple):
     """What to read. Empty `columns` are all; None is no limit."""
 
     what: Literal["tasks", "events"]
     tube: str | None = None
     columns: tuple[str, ...] = ()
-    lo: int = 0
+    lo: int = BEGINNING
     """The seq before the first."""
     hi: int | None = None
     """The last seq."""
@@ -116,7 +122,7 @@ def _tasks(store: Performer, scan: Scan) -> Iterator[list[Record]]:
     counted = config.id in ("auto", "time64") and config.adopted is None
     state = State(scan.states[0]) if scan.states and len(scan.states) == 1 else None
     seen = scan.lo
-    places: list[TaskId | None] = [scan.lo] if counted and scan.lo else [None]
+    places: list[TaskId | None] = [scan.lo] if counted and scan.lo > 0 else [None]
     while True:
         try:
             page: list[Record] = store.execute(ops.ListTasks(scan.tube, state, PAGE, places[-1]))
@@ -134,7 +140,7 @@ def _tasks(store: Performer, scan: Scan) -> Iterator[list[Record]]:
 
 
 def _events(store: Performer, scan: Scan) -> Iterator[list[HistoryRow]]:
-    after = scan.lo
+    after = max(0, scan.lo)
     while True:
         page: list[HistoryRow] = store.execute(ops.ReadHistory(scan.tube, after, PAGE))
         yield [row for row in page if scan.hi is None or row.seq <= scan.hi]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.engines import Engine
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.engines import Engine, scan_place
+from penstock.engines.scan import Scan
 from penstock.spark import stores
 from penstock.spark.options import Options, resolved
 
@@ -21,6 +26,13 @@ class Place:
 
     def store(self) -> Engine:
         """The store, open in this process."""
+        return stores.store(self._here())
+
+    def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
+        """Read, over one connection for it alone and without a store to keep open."""
+        return scan_place(self._here(), scan)
+
+    def _here(self) -> str:
         url = stores.absolute(resolved(self._url))
         stores.check_machine(url, self._machine)
-        return stores.store(url)
+        return url

@@ -71,8 +71,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range."""
         if isinstance(partition, Range):  # Spark puts one of its own in the place of none
-            store = self._place.store()
-            yield from store.scan(self._scan._replace(lo=partition.lo, hi=partition.hi))
+            yield from self._place.scan(self._scan._replace(lo=partition.lo, hi=partition.hi))
 
 
 def columns_of(feed: str, schema: StructType) -> tuple[str, ...]:

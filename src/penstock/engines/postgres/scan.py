@@ -6,6 +6,8 @@ One statement is one snapshot.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy
@@ -13,19 +15,23 @@ import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 from psycopg import sql
-from psycopg.abc import Buffer
 from psycopg.errors import error_from_result
 from psycopg.pq import ExecStatus
 
 from penstock.engines import arrow
+from penstock.engines.postgres import migrations, templates, tubes
 from penstock.engines.postgres.answers import Tube
-from penstock.engines.postgres.connections import refused
+from penstock.engines.postgres.connections import check_server, refused, visit
+from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.store import PostgresStore
-from penstock.engines.scan import PAGE, Scan
+from penstock.engines.scan import PAGE, NotPlain, Scan
 from penstock.engines.scan import batches as through_ops
 
 Connection = psycopg.Connection[Any]
 BATCH_BYTES = 8 << 20
+AT_ONCE = 100
+LAST = (-1, b"")
+"""What the driver answers after the last row."""
 DELIMITER, QUOTE = "\x02", "\x01"
 TEXT_ID = "case when left({0}, 1) = '\"' then {0}::json #>> '{{}}' else {0} end"
 """Ids are stored as JSON. Text is shown as such."""
@@ -33,46 +39,56 @@ TEXT_ID = "case when left({0}, 1) = '\"' then {0}::json #>> '{{}}' else {0} end"
 
 def batches(store: PostgresStore, scan: Scan) -> Iterator[pa.RecordBatch]:
     """The rows of a scan."""
-    with store._connections.borrowed() as connection:
-        tube = None if scan.what == "events" else store.known(str(scan.tube), connection, fresh=True)
-        if tube is None or tube.config.adopted is None:
-            try:
-                yield from _copied(connection, store.schema, scan, tube)
-            except psycopg.Error as error:
-                raise refused(error) from error
-            return
-    # A task of an adopted table has to be put together.
-    yield from through_ops(store, scan)
+    try:
+        with store._connections.borrowed() as connection:
+            yield from _copied(connection, store.schema, scan)
+    except NotPlain:
+        yield from through_ops(store, scan)
+    except psycopg.Error as error:
+        raise refused(error) from error
 
 
-def _copied(connection: Connection, schema: str, scan: Scan, tube: Tube | None) -> Iterator[pa.RecordBatch]:
-    kinds = scan.kinds
+def visited(place: Place, scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan, over a connection for it alone."""
+    with visit(place) as connection:
+        check_server(connection)
+        migrations.check(migrations.version(connection, place.schema), place.schema)
+        yield from _copied(connection, templates.quoted(place.schema), scan)
+
+
+def _copied(connection: Connection, schema: str, scan: Scan) -> Iterator[pa.RecordBatch]:
+    tube = None if scan.what == "events" else tubes.existing(connection, schema, str(scan.tube))
+    if tube is not None and tube.config.adopted is not None:
+        raise NotPlain
     query = f"select {_shown(scan, tube)} from {_table(schema, tube)} where {_condition(connection, schema, scan)}"
     # Quoting by characters that hardly any text has: JSON is full of quotation marks, which would be doubled.
     options = f"format csv, delimiter E'\\x{ord(DELIMITER):02x}', quote E'\\x{ord(QUOTE):02x}'"
-    rows: list[Buffer] = []
-    size = 0
-    for row in _lines(connection, f"copy ({query} order by seq) to stdout ({options})"):
-        rows.append(row)
-        size += len(row)
-        if len(rows) == PAGE or size >= BATCH_BYTES:
-            yield _read(b"".join(rows), kinds)
-            rows, size = [], 0
-    if rows:
-        yield _read(b"".join(rows), kinds)
+    for text in _texts(connection, f"copy ({query} order by seq) to stdout ({options})"):
+        yield _read(text, scan.kinds)
 
 
-def _lines(connection: Connection, statement: str) -> Iterator[Buffer]:
-    """The rows of a COPY. The driver waits for them; those that have come are taken from it without its own loop."""
-    server = connection.pgconn
+def _texts(connection: Connection, statement: str) -> Iterator[bytes]:
+    """The rows of a COPY, many together. They come one by one: the loop over them is not one of Python's.
+
+    The driver waits for the first, so a call that takes long to begin can be interrupted.
+    """
     with connection.cursor().copy(statement) as copy:
-        while row := copy.read():
-            yield row
-            while (got := server.get_copy_data(1))[0] > 0:
-                yield got[1]
-            if got[0] < 0:
-                _end(connection)
-                return
+        first = copy.read()
+        if not first:
+            return
+        parts, number, size = [bytes(first)], 1, len(first)
+        others = iter(partial(connection.pgconn.get_copy_data, 0), LAST)
+        while got := list(islice(others, AT_ONCE)):
+            # Few rows are kept as objects of their own: the collector of garbage would look at them all.
+            parts.append(b"".join([row for _, row in got]))
+            number += len(got)
+            size += len(parts[-1])
+            if number >= PAGE or size >= BATCH_BYTES:
+                yield b"".join(parts)
+                parts, number, size = [], 0, 0
+        _end(connection)
+        if parts:
+            yield b"".join(parts)
 
 
 def _end(connection: Connection) -> None:

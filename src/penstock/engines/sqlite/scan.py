@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from penstock.engines import arrow
-from penstock.engines.scan import PAGE, Scan
+from penstock.engines.scan import PAGE, NotPlain, Scan
 from penstock.engines.scan import batches as through_ops
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
@@ -33,22 +33,32 @@ TYPED = {
 
 def batches(store: SqliteStore, scan: Scan) -> Iterator[pa.RecordBatch]:
     """The rows of a scan."""
-    place = store._place
+    try:
+        yield from visited(store._place, scan)
+    except NotPlain:
+        yield from through_ops(store, scan)
+
+
+def visited(place: Place, scan: Scan) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan, whether this process has the store open or not."""
     database = Database(place.path, "NORMAL", read_only=True)
     try:
+        if not database.schema_version():
+            raise TubeNotFound(f"{place.path} holds no queue")
         found = _tubes(database)
-        if scan.what == "events" and not any(_is_composite(config) for _, config in found.values()):
+        if scan.what == "events":
+            if any(_is_composite(config) for _, config in found.values()):
+                raise NotPlain
             yield from _pages(database, "penstock_events", scan, TYPED)
-            return
-        if scan.what == "tasks" and not (tube := _known(found, scan))[1].adopted:
-            yield from _tasks(database, place, scan, *tube)
-            return
+        else:
+            number, config = _known(found, scan)
+            if config.adopted is not None:
+                raise NotPlain
+            yield from _tasks(database, place, scan, number, config)
     except apsw.Error as error:
         raise unavailable(place.path, error) from error
     finally:
         database.close()
-    # A task has to be put together from a table of the user's, or an id from several columns.
-    yield from through_ops(store, scan)
 
 
 def _is_composite(config: TubeConfig) -> bool:
