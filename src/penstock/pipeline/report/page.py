@@ -156,6 +156,7 @@ def _foot(figures: Figures) -> str:
     about = (
         f"{events}, from {formats.moment(figures.begin)} to {formats.moment(figures.end)}: version "
         f"{count(figures.version)} of the lake, history up to position {position}. A task waits from when it is ready "
-        "to when it is taken, and runs from then to the end of its lease. Percentiles are right to 1 in 100, of lanes to 4."
+        "to when it is taken, and runs from then to the end of its lease. Percentiles are right to 1 in 100, those of "
+        "lanes to 4."
     )
     return f"<footer><p>{about}</p>{made}</footer>"
