@@ -59,6 +59,11 @@ def runs(page: Path) -> bool:
     return any(block.language in ("python", "bash") for block in blocks(page))
 
 
+def needs_spark(page: Path) -> bool:
+    """Whether it starts a session of Spark; such pages run where one is started already, in tests/spark."""
+    return any("import SparkSession" in block.text for block in blocks(page) if block.language == "python")
+
+
 def run(page: Path) -> None:
     """Do what a page says, in the current folder."""
     names: dict[str, Any] = {"__name__": "snippet"}

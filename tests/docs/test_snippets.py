@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, ROOT, Block, blocks, run, runs, type_in
+from tests.docs.pages import PAGES, ROOT, Block, blocks, needs_spark, run, runs, type_in
 from tests.support import postgres
 
 
@@ -26,7 +26,7 @@ def of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=of)
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page) and not needs_spark(page)], ids=of)
 def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

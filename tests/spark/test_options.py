@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import InputPartition
@@ -10,12 +11,13 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, Stru
 
 import penstock
 from penstock import UsageError
-from penstock.spark import schemas, stores
+from penstock.spark import claims, events, reading, schemas, stores
 from penstock.spark.format import PenstockSource
 from penstock.spark.options import Options, resolved
 from penstock.spark.place import Place
 from penstock.spark.reading import Range, Reader, ranges
 
+ROOT = Path(__file__).parents[2]
 KINDS = {
     "bigint": LongType,
     "string": StringType,
@@ -149,3 +151,9 @@ def test_a_partition_of_none_reads_nothing():
 
 def test_no_filter_is_pushed():
     assert "pushFilters" not in vars(Reader)
+
+
+def test_every_option_is_in_the_docs():
+    page = (ROOT / "docs" / "spark.md").read_text()
+    names = {*reading.KNOWN["events"], *claims.KNOWN, *events.KNOWN, "jobId", "onConflict", "stageBytes", "sinkId"}
+    assert [name for name in sorted(names) if f"`{name}`" not in page] == []
