@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 from tests.pipeline import queues
 
+from penstock.pipeline.counting import slot_for
 from penstock.pipeline.figures import Failure, Figures, Spread
 from penstock.pipeline.report import axes, charts, formats, health, render, write_report
 from penstock.pipeline.report.health import Level
@@ -211,6 +212,13 @@ def test_one_task_has_no_charts_and_no_silly_rate():
     assert "1 task of mails in less than a second: done and not retried." in page.text
     assert [attrs for attrs in page.all("svg") if attrs.get("role") == "img"] == []
     assert "100/s" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "events", "slot"), [(20, 30, 1), (20, 10**6, 0.2), (180, 4000, 2), (6e5, 10**6, 7200)]
+)
+def test_a_timeline_has_few_points_for_few_events(seconds, events, slot):
+    assert slot_for(int(seconds * 1_000_000), events) == slot * 1_000_000
 
 
 def test_a_bulk_put_does_not_hide_the_work_after_it():

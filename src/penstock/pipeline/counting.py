@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 SECOND = 1_000_000
-POINTS = 120
+POINTS, FEWEST = 120, 24
 LANES = 1000
 ERRORS = 200
 MOST_TAKES = 20
@@ -34,14 +34,14 @@ SLOTS = (
 def figures_of(spark: SparkSession, lake: Lake, snapshot: Snapshot, tube: str | None = None) -> Figures:
     """The figures of a version."""
     by_time = _of(gold.read(spark, lake, snapshot, gold.BY_TIME), tube)
-    begin, end = spark.sql("SELECT min(first), max(last) FROM {rows}", rows=by_time).collect()[0]
+    begin, end, events = spark.sql("SELECT min(first), max(last), sum(n) FROM {rows}", rows=by_time).collect()[0]
     if begin is None:
         return Figures(snapshot.version, snapshot.upto, 0.0, 0.0, 1.0)
-    slot = next((it for it in SLOTS if (end - begin) / it <= POINTS), SLOTS[-1])
+    slot = slot_for(end - begin, events)
     if slot < gold.MINUTE:
         # A short history is small enough to count anew, finer than gold has it.
-        events = _of(bronze.read(spark, lake, snapshot.of(bronze.TABLE)), tube)
-        by_time = spark.sql(gold.counts(gold.GROWTH[gold.BY_TIME], slot, lanes=False), events=events)
+        raw = _of(bronze.read(spark, lake, snapshot.of(bronze.TABLE)), tube)
+        by_time = spark.sql(gold.counts(gold.GROWTH[gold.BY_TIME], slot, lanes=False), events=raw)
     by_time = by_time.withColumn("slot", _aligned(slot))
     counts = _counted(spark, by_time, ("slot", "tube"))
     by_tube = _spreads(spark, by_time, ("tube",), gold.BY_TIME)
@@ -68,6 +68,12 @@ def figures_of(spark: SparkSession, lake: Lake, snapshot: Snapshot, tube: str | 
         outcomes,
         alive,
     )
+
+
+def slot_for(wide: int, events: int) -> int:
+    """How long a point of the timeline is. Few events make few points: many would be empty or hold one."""
+    points = min(POINTS, max(FEWEST, events // 4))
+    return next((it for it in SLOTS if wide / it <= points), SLOTS[-1])
 
 
 def _of(rows: DataFrame, tube: str | None) -> DataFrame:
