@@ -9,7 +9,7 @@ from tests.support.engines import ENGINES, Bench
 
 from penstock import DuplicateKey, TubeNotFound
 from penstock.model import ops
-from penstock.model.ledger import Note
+from penstock.model.ledger import FORGOTTEN, Note
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
@@ -165,6 +165,18 @@ def test_history_is_marked_every_so_many_events_and_at_the_last(q, do):
     assert do(ops.MarkHistory(every=0)) == [every[-1]]
     assert do(ops.MarkHistory(every=0, tube="jobs")) == [ours[-1]]
     assert do(ops.MarkHistory(every[2], 0, upto=every[5])) == [every[5]]
+
+
+def test_what_was_forgotten_of_the_history_is_known(q, do):
+    jobs = q.create_tube("jobs", history=True)
+    assert do(ops.ForgetHistory(2**63 - 1)) == 0 and do(ops.LastNotes(FORGOTTEN)) == []
+    jobs.put_many(list("abcd"))
+    seqs = [row.seq for row in q.history()]
+    assert do(ops.ForgetHistory(seqs[1])) == 2
+    assert numbers(do(ops.ReadLedger(FORGOTTEN))) == [seqs[1]]
+    assert do(ops.ForgetHistory(seqs[1])) == 0
+    assert do(ops.ForgetHistory(2**63 - 1)) == 2
+    assert numbers(do(ops.ReadLedger(FORGOTTEN))) == [seqs[3]]
 
 
 def test_the_extent_of_a_tube_is_its_lowest_and_its_highest_seq(q, do, clock):

@@ -182,6 +182,18 @@ def test_a_checkpoint_of_another_store_is_refused(url, jobs):
         latest(tasks(url), 7)
 
 
+def test_a_stream_that_has_missed_events_says_so(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(5))
+    every = [row.seq for row in q.history()]
+    q.forget_history(every[2])
+    assert latest(events(url), every[2]) == every[4]
+    assert latest(events(url), 0) == every[4]
+    assert latest(events(url, failOnDataLoss="false"), every[1]) == every[4]
+    with pytest.raises(UsageError, match=f"at event {every[1]}, and events up to {every[2]} were removed"):
+        latest(events(url), every[1])
+
+
 def test_events_are_planned_by_marks(url, q):
     jobs = q.create_tube("jobs", history=True)
     jobs.put_many(range(5))

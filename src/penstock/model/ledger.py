@@ -10,6 +10,8 @@ from typing import NamedTuple
 from penstock.model.errors import DuplicateKey
 
 MOST = (1 << 63) - 1
+FORGOTTEN = "history"
+"""The ledger whose last number says up to which seq events were removed."""
 
 
 class Note(NamedTuple):

@@ -13,7 +13,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from penstock.engines import Engine
 from penstock.model import ops
+from penstock.model.errors import UsageError
+from penstock.model.ledger import FORGOTTEN
 from penstock.spark import feeds
 from penstock.spark.options import Options
 from penstock.spark.patience import Idle, patiently
@@ -22,7 +25,7 @@ from penstock.spark.reading import Range, columns_of, event_ranges, scan_of
 
 KNOWN = (
     *("url", "tube", "feed", "columns", "states", "lanes", "since", "until", "fromSeq", "numPartitions"),
-    *("streamId", "maxEventsPerTrigger", "pollInterval"),
+    *("streamId", "maxEventsPerTrigger", "pollInterval", "failOnDataLoss"),
 )
 
 
@@ -40,6 +43,8 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._limit = options.number("maxEventsPerTrigger", 1_000_000)
         self._number = options.number("numPartitions", 0)
         self._idle = Idle(options.seconds("pollInterval", 0.5))
+        self._loss = options.choice("failOnDataLoss", ("true", "false"), "true") == "true"
+        self._checked = False
         self._cap: int | None = None
         self._position = self._latest = -1
 
@@ -58,8 +63,20 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
         return {"seq": patiently(lambda: self._end(start["seq"], rows))}
 
+    def _check_complete(self, store: Engine, start: int) -> None:
+        """Refuse to go on from where the events that follow were removed."""
+        notes = store.execute(ops.LastNotes(FORGOTTEN))
+        if self._loss and notes and self._scan.lo < start < notes[0].number:
+            raise UsageError(
+                f"the checkpoint is at event {start}, and events up to {notes[0].number} were removed before they were "
+                'read; give a streamId that is waited for, or go on without them: .option("failOnDataLoss", "false")'
+            )
+        self._checked = True
+
     def _end(self, start: int, rows: int) -> int:
         store = self._place.store()
+        if not self._checked:
+            self._check_complete(store, start)
         if self._name is not None and start > self._position:
             feeds.advance(store, self._name, start)
             self._position = start

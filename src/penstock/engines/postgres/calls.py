@@ -317,12 +317,7 @@ def read_history(context: Context, op: ops.ReadHistory) -> Call:
 
 
 def forget_history(context: Context, op: ops.ForgetHistory) -> Call:
-    return Call(
-        f"with old as (delete from {context.schema}.events where seq <= %s returning 1) "
-        "select 'value', null::int, null::int, null, count(*) from old",
-        (op.upto,),
-        lambda answer: answer.rows[0][AT],
-    )
+    return Call(f"select {context.schema}.forget_history(%s)", (op.upto,), lambda rows: rows[0][0], raw=True)
 
 
 # -- sessions and time ---------------------------------------------------------------------------------

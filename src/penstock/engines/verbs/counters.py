@@ -6,7 +6,7 @@ from penstock.engines.transaction import Transaction
 from penstock.engines.verbs.checks import missing
 from penstock.model import ops
 from penstock.model.lane import LaneInfo, LaneLimits
-from penstock.model.ledger import MOST
+from penstock.model.ledger import FORGOTTEN, MOST
 from penstock.model.stats import Statistics
 from penstock.model.task import HistoryRow
 
@@ -44,6 +44,13 @@ def read_history(tx: Transaction, op: ops.ReadHistory, now: int) -> list[History
 
 
 def forget_history(tx: Transaction, op: ops.ForgetHistory, now: int) -> int:
+    last = tx.marks(None, 0, op.upto, 0, 1)
+    if not last:
+        return 0
+    # Whoever reads on from before this has missed something, and can be told.
+    if tx.written(FORGOTTEN, last[0], last[0]) is None:
+        tx.write_notes(FORGOTTEN, last[0], ("",))
+        tx.trim_notes(FORGOTTEN, last[0] - 1)
     return tx.forget_history(op.upto)
 
 

@@ -63,6 +63,21 @@ begin
     end loop;
 end $$;
 
+-- Remove events, and write down up to where: whoever reads on from before that has missed something.
+create or replace function @s.forget_history(p_upto bigint) returns bigint language plpgsql as $$
+declare
+    v_number bigint;
+    v_last bigint;
+begin
+    with old as (delete from @s.events where seq <= p_upto returning seq)
+        select count(*), max(seq) into v_number, v_last from old;
+    if v_number > 0 then
+        insert into @s.notes values ('history', v_last, '') on conflict do nothing;
+        perform @s.trim_ledger('history', v_last - 1);
+    end if;
+    return v_number;
+end $$;
+
 -- Where pages of history end: every so many events, and at the last one. Only what read_history shows.
 create or replace function @s.mark_history(
     p_tube text, p_after bigint, p_upto bigint, p_every bigint, p_limit bigint
