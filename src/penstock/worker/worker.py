@@ -391,7 +391,7 @@ def _weights(tubes: Iterable[str] | Mapping[str, float] | None) -> dict[str, flo
     return weights
 
 
-def _twin(app: Any, session: Session | None) -> Queue:
+def _twin(app: Any, session: Session | None = None) -> Queue:
     """A queue on the same store with a session of its own: leases of the worker are nobody else's."""
     engine = getattr(app._engine, "engine", app._engine)
     twin = Queue(engine.twin(), session or new_session(app._session.ttl))
