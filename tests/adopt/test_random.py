@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -170,9 +171,10 @@ class OrdersOnServer(Orders):
         self.shop.sql("COMMIT")
 
 
+EXAMPLES = int(os.environ.get("ORDERS", "30"))
 TestOrdersInFile = OrdersInFile.TestCase
 TestOrdersInFile.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestOrdersOnServer = OrdersOnServer.TestCase
-TestOrdersOnServer.settings = settings(TestOrdersInFile.settings, max_examples=20)
+TestOrdersOnServer.settings = settings(TestOrdersInFile.settings, max_examples=EXAMPLES // 2)

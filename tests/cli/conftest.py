@@ -4,8 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, end_started
 from tests.support import postgres
+
+
+@pytest.fixture(autouse=True)
+def _nothing_runs_on() -> Iterator[None]:
+    yield
+    end_started()
 
 
 @pytest.fixture

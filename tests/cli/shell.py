@@ -23,6 +23,23 @@ from penstock.cli.app import status_of
 PROGRAM = [sys.executable, "-m", "penstock"]
 PATIENCE = 60.0
 """Seconds after which a run is taken for stuck."""
+_started: list[subprocess.Popen[Any]] = []
+
+
+def started(command: list[str], **options: Any) -> subprocess.Popen[Any]:
+    """A process that does not outlive its test."""
+    process = subprocess.Popen(command, **options)
+    _started.append(process)
+    return process
+
+
+def end_started() -> None:
+    """End what a test that failed has left running, or the warning of that fails another test."""
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:
+            process.kill()
+            process.wait(PATIENCE)
 
 
 class Ran(NamedTuple):
@@ -71,7 +88,7 @@ class Shell:
     def start(self, *words: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start the program and come back at once."""
         pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        return subprocess.Popen([*PROGRAM, *words], cwd=self.folder, env=self.environment(), **{**pipes, **options})
+        return started([*PROGRAM, *words], cwd=self.folder, env=self.environment(), **{**pipes, **options})
 
     def inside(self, *words: str, input: bytes = b"", **environment: str) -> Ran:
         """Run the program in this process, which is faster."""
@@ -94,7 +111,7 @@ class Shell:
         """Run the program on a terminal: what it shows is in `out`, escape sequences and all."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        process = subprocess.Popen(
+        process = started(
             [*PROGRAM, *words],
             stdin=theirs,
             stdout=theirs,

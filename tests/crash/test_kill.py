@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import selectors
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from tests.support import invariants, postgres
 import penstock
 
 WORKERS = 4
-KILLS = 120
+KILLS = int(os.environ.get("KILLS", "80"))
 SWEEP = 20
 """After so many kills all workers are killed, so that the next one begins a run."""
 
