@@ -18,11 +18,15 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-demo: $(READY) ## a small crawl on an embedded queue, to watch
-	@$(BIN)/python examples/demo.py
+demo: $(READY) ## a polite crawl of a small web with Spark, to watch; needs Java 17
+	@PYTHONPATH=examples $(BIN)/python -m crawl
 
 test: check ## format, lint, types, layers and the whole suite
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
+	@$(BIN)/python -m pytest tests/spark
+
+test-spark: $(READY) ## the tests that start Spark; needs Java 17
+	@$(BIN)/python -m pytest tests/spark
 
 check: $(READY) ## everything but the suite
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
@@ -48,4 +52,4 @@ bench: $(READY) ## measure speed next to the peers that can be installed
 clean: ## remove what the other targets made
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build src/*.egg-info
 
-.PHONY: help setup demo test check format generate coverage bench clean
+.PHONY: help setup demo test test-spark check format generate coverage bench clean
