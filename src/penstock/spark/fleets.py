@@ -104,7 +104,8 @@ def fleet(
 
     handler: a function, or "module:function", or "module:queue" whose handler of the tube is meant. Functions of the
         main program and those without a name are shipped by Spark, others are imported where they run
-    workers: how many; as many as Spark runs tasks at once if left out. Each is a process that talks to the store
+    workers: how many; as many as Spark runs tasks at once if left out, which Spark Connect does not tell. Each is a
+        process that talks to the store
     slots: how many handlers run at once in each worker
     prefetch: how many tasks a worker takes before it has a slot for them; good for handlers of milliseconds, but all
         that a process holds when it dies has used up an attempt
@@ -236,30 +237,40 @@ class _Voyage:
         try:
             if isinstance(error, KeyboardInterrupt):
                 log.info("the fleet stops; handlers that run have %g s to end", self._plan.grace)
-                self._roster.order(STOP)
+                self._order(STOP)
                 self._over.wait(self._plan.grace + LAST_WORDS)
         finally:
-            self._roster.order(NOW)
+            self._order(NOW)
             self._over.wait(LAST_WORDS / 2)
             if not self._over.is_set():
                 self._spark.interruptTag(self._tag)
                 self._over.wait(LAST_WORDS)
 
+    def _order(self, what: int) -> None:
+        """Tell the workers; a store that is away cannot, and Spark ends them then."""
+        with contextlib.suppress(EngineUnavailable, NotWritable):
+            self._roster.order(what)
+
     def _settle(self) -> None:
         """Give back what workers hold that could not do so themselves."""
-        engine, roster = self._queue._engine, self._roster
-        cancelled = self._stopped or any(word in str(self._trouble) for word in CANCELLED)
-        if self._trouble is not None or self._stopped:
-            roster.order(NOW)
-            end = time.monotonic() + LAST_WORDS
-            while roster.missing() and time.monotonic() < end:
-                time.sleep(LOOK)
-        missing = roster.missing()
-        if cancelled:
-            refund(engine, self._plan.tube, missing)
-        else:
-            expire(engine, missing)
-        roster.forget()
+        try:
+            if self._trouble is not None or self._stopped:
+                self._roster.order(NOW)
+                self._await_workers()
+            missing = self._roster.missing()
+            if self._stopped or any(word in str(self._trouble) for word in CANCELLED):
+                refund(self._queue._engine, self._plan.tube, missing)
+            else:
+                expire(self._queue._engine, missing)
+            self._roster.forget()
+        except (EngineUnavailable, NotWritable) as error:
+            log.warning("what the fleet %s holds comes back when its sessions end: %s", self._plan.run, error)
+
+    def _await_workers(self) -> None:
+        """Let those that Spark has not killed give back what they hold."""
+        end = time.monotonic() + LAST_WORDS
+        while self._roster.missing() and time.monotonic() < end:
+            time.sleep(LOOK)
 
     def _statistics(self) -> Statistics:
         tube = self._plan.tube
