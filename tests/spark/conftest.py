@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+# What lives for minutes is not worth compiling well: half the work of a start is that.
+BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
+    "spark.driver.extraJavaOptions": BRIEF,
+    "spark.executor.extraJavaOptions": BRIEF,
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
