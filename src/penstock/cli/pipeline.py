@@ -23,6 +23,8 @@ from penstock.model.tube import check_count
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from penstock.pipeline.lake import Lake
+
 PANEL = "Pipeline"
 Directory = Annotated[
     str, typer.Argument(metavar="LAKE", help="The lake: a directory that all of Spark's machines share.")
@@ -75,10 +77,8 @@ def run(
     Tubes need the option history; what they did before they had it is not known. A run that is cut off anywhere is
     simply started again, and two at a time do no harm.
     """
-    from penstock.pipeline.lake import Lake
-
     check_count(limit, "limit")
-    found = Lake(lake)
+    found = _lake(lake, new=True)
     with in_order(), _spark(master, queue=True) as (spark, url):
         from penstock.pipeline.run import run as to_end
 
@@ -103,10 +103,7 @@ def report(
 
     With --json the figures are printed, and no page is written.
     """
-    from penstock.pipeline.lake import Lake
-
-    found = Lake(lake)
-    found.needed()
+    found = _lake(lake)
     with in_order(), _spark(master) as (spark, _), output.progress("counting"):
         from penstock.pipeline.gold import figures
 
@@ -141,11 +138,8 @@ def replay(
     expired, cancelled, deleted, no_attempts, ..), takes, fails, lost, waited, ran, began_at, taken_at, ended_at,
     error_class, error. The tubes the tasks come from need the option history_data.
     """
-    from penstock.pipeline.lake import Lake
-
     check_count(chunk, "chunk")
-    found = Lake(lake)
-    found.needed()
+    found = _lake(lake)
     with in_order(), _spark(master, queue=True) as (spark, url), output.progress("replay") as tell:
         from penstock.pipeline.replay import replay as put_again
 
@@ -163,10 +157,7 @@ def replay(
 
 def compact(lake: Directory, master: Master = None) -> None:
     """Put the small files of many steps together, so that reading is fast; steps and readers go on meanwhile."""
-    from penstock.pipeline.lake import Lake
-
-    found = Lake(lake)
-    found.needed()
+    found = _lake(lake)
     with in_order(), _spark(master) as (spark, _), output.progress("compacting"):
         from penstock.pipeline.compact import compact as merge
 
@@ -185,22 +176,30 @@ def vacuum(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
 ) -> None:
     """Remove files that no version of the lake needs: of runs that were cut off, and from before compactions."""
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.session import check_installed
     from penstock.pipeline.vacuum import DAY
     from penstock.pipeline.vacuum import vacuum as clean
 
-    check_installed()
-    done = clean(Lake(lake), older_than=DAY if older_than is None else float(older_than), dry_run=dry_run)
+    done = clean(_lake(lake), older_than=DAY if older_than is None else float(older_than), dry_run=dry_run)
     output.number("directories", done.directories, bytes=done.bytes, versions=done.versions)
+
+
+def _lake(directory: str, new: bool = False) -> Lake:
+    """The lake there; an error before Spark starts if there is none, or no Spark."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import check_installed
+
+    check_installed()
+    found = Lake(directory)
+    if not new:
+        found.needed()
+    return found
 
 
 @contextmanager
 def _spark(master: str | None, queue: bool = False) -> Iterator[tuple[SparkSession, str]]:
     """A session, and the URL of the queue as its tasks are given it."""
-    from penstock.pipeline.session import check_installed, session
+    from penstock.pipeline.session import session
 
-    check_installed()
     url = ""
     if queue:
         check_store(settings.url())

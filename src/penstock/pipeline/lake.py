@@ -103,7 +103,7 @@ class Lake:
                 raise UsageError(
                     f"{self.root} has no version {version}; it has {known[0]} to {known[-1]}"
                     if known
-                    else f"{self.root} is no lake; `penstock pipeline run --lake {self.root}` makes one"
+                    else f"{self.root} is no lake; `penstock pipeline run {self.root}` makes one"
                 ) from None
             return _parsed(self.root, text)
 
@@ -111,7 +111,7 @@ class Lake:
         """The last version; an error if there is no lake."""
         found = self.snapshot()
         if not found.version:
-            raise UsageError(f"{self.root} is no lake; `penstock pipeline run --lake {self.root}` makes one")
+            raise UsageError(f"{self.root} is no lake; `penstock pipeline run {self.root}` makes one")
         return found
 
     def begin(self) -> Snapshot:
