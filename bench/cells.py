@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import beanstalk, files, growth, ours, phases, postgres, size, spark_read, tarantool, wake, worker
+from bench import beanstalk, files, growth, ours, phases, postgres, size, spark, spark_read, tarantool, wake, worker
 from bench.cell import Bound, Cell, Opener, Subject
 from bench.scale import Scale
 
@@ -147,6 +147,7 @@ CELLS = (
     *worker.CELLS,
     *postgres.CELLS,
     *spark_read.CELLS,
+    *spark.CELLS,
 )
 NOTES = {
     "cores": "one Tarantool fiber is slower on idle cores than on awake ones, likely for the way to its WAL thread and "
@@ -161,4 +162,5 @@ NOTES = {
     **worker.NOTES,
     **postgres.NOTES,
     **spark_read.NOTES,
+    **spark.NOTES,
 }
