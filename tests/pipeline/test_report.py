@@ -294,10 +294,17 @@ def test_the_verdict_is_that_of_the_worst(changes, level, words):
     assert [check.level for check in found] == sorted((check.level for check in found), reverse=True)
 
 
+def test_runs_that_were_given_back_or_buried_have_ended_but_not_failed():
+    calm = queues.queue(1000, 100, failing=0.0)
+    counts = replace(calm.counts, acks=40, fails=10, lost=2)
+    assert health.runs(counts, replace(calm.run, count=60)) == (12, 60)
+    assert health.runs(counts, None) == (12, 52)
+
+
 def test_buried_tasks_are_worth_a_look_and_many_are_trouble():
     calm = replace(queues.queue(1000, 100, failing=0.0), outcomes={"success": 1000})
     assert health.verdict(health.checks(replace(calm, open={"buried": 1}))) is Level.LOOK
-    assert health.verdict(health.checks(replace(calm, open={"buried": 100}))) is Level.TROUBLE
+    assert health.verdict(health.checks(replace(calm, open={"buried": 120}))) is Level.TROUBLE
 
 
 def test_a_queue_that_nobody_serves_is_trouble_and_one_that_fills_is_worth_a_look():

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-from penstock.pipeline.figures import Figures
+from penstock.pipeline.figures import Counts, Figures, Spread
 from penstock.pipeline.report.formats import count, counted, duration, percent
 
 FAILED_LOOK, FAILED_TROUBLE = 0.05, 0.20
 """Shares of runs that failed or were lost."""
-BURIED_TROUBLE = 0.05
+BURIED_TROUBLE = 0.10
 """Share of all tasks that are buried now; a single one is worth a look."""
 LOST_TROUBLE = 0.05
 """Share of runs that were lost; a single one is worth a look."""
@@ -55,6 +55,12 @@ def total(figures: Figures) -> int:
     return sum(figures.outcomes.values()) + sum(figures.open.values())
 
 
+def runs(counts: Counts, spread: Spread | None) -> tuple[int, int]:
+    """How many runs failed or were lost, and how many have ended; given back and buried ones have ended too."""
+    bad = counts.fails + counts.lost
+    return bad, max(counts.acks + bad, spread.count if spread else 0)
+
+
 def _backlog(figures: Figures) -> Check:
     ready = figures.open.get("ready", 0)
     if not ready:
@@ -83,9 +89,7 @@ def _long(figures: Figures, slots: int) -> str:
 
 
 def _runs(figures: Figures) -> Check:
-    counts = figures.counts
-    bad = counts.fails + counts.lost
-    ended = counts.acks + bad
+    bad, ended = runs(figures.counts, figures.run)
     if not ended:
         return Check(Level.WELL, "Runs", "No run has ended yet.")
     if not bad:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 
 from penstock.pipeline.figures import Counts, Figures, LaneFigures, Spread, TubeFigures
-from penstock.pipeline.report import axes, charts, markup
+from penstock.pipeline.report import axes, charts, health, markup
 from penstock.pipeline.report.axes import Tick
 from penstock.pipeline.report.charts import Series, Slots
 from penstock.pipeline.report.formats import count, counted, duration, percent
@@ -64,7 +64,8 @@ def _worst(
     worst = sorted(found, key=lambda lane: (-size(lane), lane.tube, lane.lane or ""))[:TOP]
     most = max(map(size, worst), default=0.0) or 1.0
     rows = [
-        (name(lane, many), charts.meter(size(lane) / most, form(size(lane))), _failed(lane.counts)) for lane in worst
+        (name(lane, many), charts.meter(size(lane) / most, form(size(lane))), failed(lane.counts, lane.run))
+        for lane in worst
     ]
     return f"<div><h3>{title}</h3>{markup.table(measure, ('lane', head, 'failed'), rows)}</div>"
 
@@ -75,9 +76,9 @@ def name(lane: LaneFigures, many: bool) -> str:
     return tube + markup.written(lane.lane)
 
 
-def _failed(counts: Counts) -> str:
-    bad = counts.fails + counts.lost
-    return percent(bad, counts.acks + bad)
+def failed(counts: Counts, spread: Spread | None) -> str:
+    """The share of runs that failed or were lost."""
+    return percent(*health.runs(counts, spread))
 
 
 def _evenness(figures: Figures) -> list[str]:
@@ -152,7 +153,7 @@ def _row(lane: LaneFigures) -> tuple[str, ...]:
         markup.written(lane.lane),
         count(counts.acks),
         charts.meter(lane.share, percent(lane.share, 1)),
-        _failed(counts),
+        failed(counts, lane.run),
         count(counts.retries),
         *spread(lane.wait),
         *spread(lane.run),

@@ -8,7 +8,7 @@ from html import escape
 from penstock.pipeline.figures import Failure, Figures
 from penstock.pipeline.report import charts, formats, markup
 from penstock.pipeline.report.formats import count, counted, percent
-from penstock.pipeline.report.lanes import spread
+from penstock.pipeline.report.lanes import failed, spread
 
 ERRORS = 10
 """Kinds of errors that are shown."""
@@ -40,11 +40,11 @@ def failures(figures: Figures) -> str:
     items = "".join(_failure(failure, whole, most, many) for failure in shown)
     rest = whole - sum(failure.count for failure in shown)
     more = (
-        f"<p>{counted(kinds - len(shown), 'other kind')}, {counted(rest, 'failure')}.</p>" if kinds > len(shown) else ""
+        f"<p>{counted(kinds - len(shown), 'other kind')}, {counted(rest, 'error')}.</p>" if kinds > len(shown) else ""
     )
     said = (
-        f"<p>{counted(whole, 'failure')} of {counted(kinds, 'kind')}. "
-        "Errors are of one kind when they differ only in numbers, ids and quoted values.</p>"
+        f"<p>{counted(whole, 'error')} of {counted(kinds, 'kind')}, from runs that failed and tasks that were buried. "
+        "They are of one kind when they differ only in numbers, ids and quoted values.</p>"
     )
     return markup.section("failures", "Failures", said, f'<ol class="failures">{items}</ol>', more)
 
@@ -107,12 +107,11 @@ def tubes(figures: Figures) -> str:
     """All tubes, one a row."""
     rows = []
     for tube in figures.tubes[:TUBES]:
-        bad = tube.counts.fails + tube.counts.lost
         rows.append(
             (
                 markup.written(tube.tube),
                 *map(count, (tube.counts.puts, tube.counts.acks)),
-                percent(bad, tube.counts.acks + bad),
+                failed(tube.counts, tube.run),
                 *map(count, (tube.ready, tube.taken, tube.delayed, tube.buried)),
                 *spread(tube.wait),
                 *spread(tube.run),

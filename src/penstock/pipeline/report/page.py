@@ -128,12 +128,13 @@ def _body(figures: Figures) -> list[str]:
 
 def _tiles(figures: Figures) -> str:
     counts, now = figures.counts, {state: count(figures.open.get(state, 0)) for state in timeline.STATES}
-    wide, bad = figures.end - figures.begin, counts.fails + counts.lost
+    wide = figures.end - figures.begin
+    bad, ended = health.runs(counts, figures.run)
     pace = f"{formats.rate(counts.acks, wide)} on average" if len(figures.timeline) >= timeline.LEAST else "at once"
     tiles = [
         ("Done", count(figures.outcomes.get("success", 0)), pace),
         ("Waiting", now["ready"], f"{now['delayed']} delayed, {now['taken']} running"),
-        ("Failed runs", percent(bad, counts.acks + bad), f"{count(bad)} of {count(counts.acks + bad)}"),
+        ("Failed runs", percent(bad, ended), f"{count(bad)} of {count(ended)}"),
         ("Buried", now["buried"], f"{count(counts.buried)} in all, {count(counts.kicks)} kicked"),
         ("Wait", *_typical(figures.wait)),
         ("Run", *_typical(figures.run)),
