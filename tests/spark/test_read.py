@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 
 import pytest
-from tests.support.engines import ENGINES
+from tests.support import postgres
 
 import penstock
 from penstock.engines.scan import id_text
 from penstock.spark import schemas
 
-DURABLE = [engine for engine in ENGINES if engine.durable]
 
-
-@pytest.fixture(params=DURABLE, ids=lambda engine: engine.name)
+@pytest.fixture(params=["sqlite", "postgres"])
 def url(request, tmp_path):
-    place = request.param.url(tmp_path)
-    yield place
-    request.param.clean(place)
+    """A place that is used once: processes of Spark keep what they have opened."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "tasks.db")
+    else:
+        place = postgres.place()
+        yield place
+        postgres.drop_place(place)
 
 
 @pytest.fixture
