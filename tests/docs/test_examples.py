@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.support.postgres import until
+from tests.worker.bench import until
 
 import penstock
 
@@ -59,7 +59,7 @@ def test_the_demo_ends_with_one_line_on_ctrl_c(tmp_path):
         assert process.poll() is None
     with penstock.connect(tmp_path / "demo" / "crawl.db") as q:
         pages = q.tube("pages")
-        until(lambda: pages.statistics().calls["take"], "nothing is fetched")
+        until(lambda: pages.statistics().calls["take"], 200)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, "")

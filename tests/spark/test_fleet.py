@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from tests.spark import crews
 from tests.support.engines import ENGINES
-from tests.support.postgres import until
+from tests.worker.bench import until
 
 import penstock
 from penstock.model import ops
 from penstock.spark import fleet
 
+PATIENCE = 100.0
 LONG = 600
 """Seconds a session outlives its process: a test that had to wait for that would not end."""
 
@@ -142,9 +143,9 @@ def stopped(
 
     thread = threading.Thread(target=run)
     thread.start()
-    until(lambda: len(list(folder.iterdir())) >= number, "the handlers have not begun")
+    until(lambda: len(list(folder.iterdir())) >= number, PATIENCE)
     stop()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
     return raised[0] if raised else None
 
