@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from tests.spark.queries import finish, running
 from tests.support.engines import ENGINES
 
 import penstock
+from penstock import UsageError
+from penstock.spark import attempt, settle
 
+pytestmark = pytest.mark.timeout(600)
 DURABLE = [engine for engine in ENGINES if engine.durable]
+SQLITE, POSTGRES = (
+    pytest.mark.parametrize("url", [engine], indirect=True, ids=lambda engine: engine.name) for engine in DURABLE
+)
+"""Where Spark and not the store is what is tested. test_stream_calls.py is about every store."""
 
 
 @pytest.fixture(params=DURABLE, ids=lambda engine: engine.name)
@@ -48,11 +57,7 @@ class Batches:
 
 
 def run(frame, batches, checkpoint):
-    """Handle what there is now."""
-    query = (
-        frame.writeStream.foreachBatch(batches).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    )
-    query.start().awaitTermination(60)
+    finish(frame.writeStream.foreachBatch(batches), checkpoint)
 
 
 def test_what_is_available_is_delivered_once_and_acked(spark, q, url, tmp_path):
@@ -67,3 +72,141 @@ def test_what_is_available_is_delivered_once_and_acked(spark, q, url, tmp_path):
     run(stream(spark, url), batches, tmp_path / "c")
     assert sorted(batches.data) == list(range(30))
     assert jobs.statistics().tasks["kept"] == 30
+
+
+@POSTGRES
+def test_rows_have_the_columns_of_a_task_and_those_of_a_claim(spark, q, url, tmp_path):
+    q.create_tube("jobs", payload="bytes").put(b"x", lane="l", pri=2, ttl=60)
+    rows = []
+    run(stream(spark, url), lambda frame, number: rows.extend(frame.collect()), tmp_path / "c")
+    (row,) = rows
+    assert (row.body, row.data, row.lane, row.pri, row.ttl, row.state, row.attempt) == (
+        *(bytearray(b"x"), None, "l", 2, 60.0, "taken", 1),
+    )
+    assert (row.claim, row.id) == (1, "1") and row.token > 0
+    q.tube("jobs").put(b"y")
+    some = stream(spark, url, columns="claim,body", numPartitions=2)
+    run(some, lambda frame, number: rows.extend(frame.collect()), tmp_path / "c")
+    assert rows[-1].asDict() == {"claim": 2, "body": bytearray(b"y")}
+
+
+def handler(row):
+    number = json.loads(row["data"])
+    if number % 3 == 0:
+        raise ValueError(f"{number} is poison")
+    return {"half": number / 2}
+
+
+def test_each_row_has_its_outcome_and_poison_does_not_fail_the_batch(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", keep=True, retry=300)
+    jobs.put_many(range(1, 10))
+
+    def outcome(frame, number):
+        settled.append(settle(attempt(frame.filter("data != '5'"), handler), url=url, stream="s"))
+
+    settled = []
+    batches = Batches(outcome)
+    run(stream(spark, url, maxTasksPerTrigger=6, numPartitions=2), batches, tmp_path / "c")
+    assert settled == [5, 3]
+    assert sorted(batches.data) == list(range(1, 10))
+    states = {task.data: task.state for task in jobs.tasks()}
+    assert [number for number, state in states.items() if state == "delayed"] == [3, 6, 9]
+    assert [number for number, state in states.items() if state == "done"] == [1, 2, 4, 5, 7, 8]
+    assert (jobs.peek(4).result, jobs.peek(5).result) == ({"half": 2.0}, None)
+    assert jobs.peek(6).error == "ValueError: 6 is poison"
+
+
+@SQLITE
+def test_a_run_ends_though_tasks_come_back_and_new_ones_are_put(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", "fifottl")
+    jobs.put_many(range(4))
+
+    def again(frame, number):
+        jobs.put(f"new {number}")
+        settle(frame.selectExpr("claim", "'retry' as outcome"), url=url, stream="s")
+
+    batches = Batches(again)
+    run(stream(spark, url, maxTasksPerTrigger=2), batches, tmp_path / "c")
+    assert batches.data == [0, 1, 2, 3]
+    assert {task.state for task in jobs.tasks()} == {"ready"}
+    assert [task._record.attempt for task in jobs.tasks()] == [1] * 4 + [0] * 2
+
+
+class Breaks(Exception):
+    pass
+
+
+@POSTGRES
+def test_a_batch_that_failed_comes_again_with_the_same_rows(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", keep=True)
+    jobs.put_many(range(7))
+
+    def fail(frame, number):
+        if number == 1:
+            raise Breaks
+
+    first, second, third = Batches(fail), Batches(fail), Batches()
+    for batches in (first, second):
+        with pytest.raises(Exception, match="Breaks"):
+            run(stream(spark, url, maxTasksPerTrigger=3), batches, tmp_path / "c")
+    jobs.put_many(range(7, 9))
+    # Neither more tasks nor other options change a batch that was planned.
+    run(stream(spark, url, maxTasksPerTrigger=50, numPartitions=3), third, tmp_path / "c")
+    assert first.rows[1] == second.rows[1] == third.rows[1]
+    assert sorted(third.data) == [3, 4, 5, 6, 7, 8]
+    assert jobs.statistics().tasks["kept"] == 9
+
+
+@SQLITE
+def test_without_its_checkpoint_a_stream_delivers_again_what_was_not_acked(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", keep=True)
+    jobs.put_many(range(5))
+
+    def fail(frame, number):
+        if number == 1:
+            raise Breaks
+
+    first, second = Batches(fail), Batches()
+    with pytest.raises(Exception, match="Breaks"):
+        run(stream(spark, url, maxTasksPerTrigger=2), first, tmp_path / "lost")
+    run(stream(spark, url), second, tmp_path / "new")
+    assert sorted(second.data) == [2, 3, 4]
+    assert jobs.statistics().tasks["kept"] == 5
+
+
+@SQLITE
+def test_a_second_query_ends_the_first_one_of_the_same_stream(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", keep=True)
+    seen = []
+
+    def note(frame, number):
+        seen.extend(json.loads(row.data) for row in frame.select("data").collect())
+
+    writer = stream(spark, url).writeStream.foreachBatch(note)
+    with running(writer, tmp_path / "first") as first:
+        jobs.put(1)
+        assert jobs.wait(1, timeout=120).state == "done"
+        with running(writer, tmp_path / "second"):
+            with pytest.raises(StreamingQueryException, match="another query reads the stream 's' now"):
+                first.awaitTermination(300)
+            jobs.put(2)
+            assert jobs.wait(2, timeout=120).state == "done"
+    assert seen == [1, 2]
+
+
+@SQLITE
+def test_what_cannot_work_is_refused(spark, q, url, tmp_path):
+    q.create_tube("jobs")
+
+    def refused(**options):
+        with pytest.raises(Exception) as caught:
+            run(stream(spark, url, **options), Batches(), tmp_path / "c")
+        return str(caught.value)
+
+    assert "there is no option 'maxrows' here" in refused(maxRows=3)
+    assert "there is no tube 'nobody'" in refused(tube="nobody")
+    with pytest.raises(UsageError, match="claim and outcome"):
+        settle(spark.range(1), url=url, stream="s")
+    given = {"url": url, "tube": "jobs"}
+    with pytest.raises(Exception, match=r"needs \.option\(\"streamId\""):
+        run(spark.readStream.format("penstock").options(**given).load(), Batches(), tmp_path / "d")

@@ -1,0 +1,48 @@
+"""Streaming queries for tests.
+
+Spark gives the process that serves a source ten seconds to start, which a machine that runs much else may not keep.
+Such a query has done nothing, so it is started again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+TIMES = 20
+PATIENCE = 300
+TOO_SLOW = "failed to connect back"
+
+
+def finish(writer: DataStreamWriter, checkpoint: Path) -> None:
+    """Handle what there is now."""
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    for attempt in range(1, TIMES + 1):
+        try:
+            assert writer.start().awaitTermination(PATIENCE), "the query does not end"
+        except StreamingQueryException as error:
+            if TOO_SLOW not in str(error) or attempt == TIMES:
+                raise
+        else:
+            return
+
+
+@contextmanager
+def running(writer: DataStreamWriter, checkpoint: Path) -> Iterator[StreamingQuery]:
+    """A query that goes on until the context ends, from after its first batch, which may be empty."""
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    for _ in range(TIMES):
+        query = writer.start()
+        while query.isActive and not query.recentProgress:
+            threading.Event().wait(0.05)
+        if query.isActive or TOO_SLOW not in str(query.exception()):
+            break
+    try:
+        yield query
+    finally:
+        query.stop()
