@@ -24,7 +24,7 @@ DRIVERS = Path(__file__).parent / "drivers"
 
 
 @contextmanager
-def cluster(folder: Path, memory: str = "700M") -> Iterator[str]:
+def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
     """The URL of a master with a worker of one core on each of two hosts; all of it ends with the context."""
     port = free_port()
     url = f"spark://{HOSTS[0]}:{port}"
@@ -68,7 +68,7 @@ def drive(name: str, *arguments: str, check: bool = True, **settings: str) -> su
     """Run a program of tests/spark/drivers to its end; settings join its environment."""
     done = subprocess.run(
         [sys.executable, str(DRIVERS / f"{name}.py"), *arguments],
-        env={**environment(), **settings},
+        env={**environment(), "SPARK_LOCAL_IP": HOSTS[0], **settings},
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -137,7 +137,7 @@ def drafts(table: pa.Table, on_conflict: OnConflict) -> Iterator[Draft]:
 def delays(column: pa.ChunkedArray) -> list[Any]:
     """A column of delays as drafts have them."""
     if column.type == pa.int64():
-        return column.to_pylist()
+        return list(column.to_pylist())
     return [None if moment is None else At(moment) for moment in column.cast(pa.int64()).to_pylist()]
 
 

@@ -26,10 +26,12 @@ from penstock.spark import jobs
 from penstock.spark.jobs import Part
 from penstock.spark.options import Options
 from penstock.spark.place import Place
-from penstock.spark.rows import Shape, shape
-from penstock.spark.writing import CONFLICTS, stage
+from penstock.spark.rows import Shape, rows, shape
+from penstock.spark.writing import CONFLICTS, PORTION, stage
 
 PREFIX = "sink:"
+SPARKS = ("checkpointLocation", "queryName", "path")
+"""Options of Spark's own."""
 KEPT = 1000
 """Batches whose notes are kept."""
 
@@ -49,13 +51,14 @@ class Sink(DataSourceStreamArrowWriter):
     """Puts the rows of a streaming query. The object that commits a batch is not the one that staged it."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        options.check_known("url", "tube", "feed", "sinkId", "onConflict", "checkpointLocation", "queryName", "path")
+        options.check_known("url", "tube", "feed", "sinkId", "onConflict", "stageBytes", *SPARKS)
         if options.feed != "tasks":
             raise UsageError(f"feed {options.feed!r} cannot be written; tasks can")
         self._place = Place(options)
         self._tube = options.tube
         self._sink = options.text("sinkId")
         self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
+        self._portion = options.number("stageBytes", PORTION)
         self._run = uuid.uuid4().hex
         self._shape: Shape = shape(schema, self._place.store().execute(ops.GetTube(self._tube)))
 
@@ -67,7 +70,8 @@ class Sink(DataSourceStreamArrowWriter):
         batch = int(str(context.getLocalProperty("streaming.sql.batchId")))
         run = f"{PREFIX}{query}:{batch}:{self._run}"
         part = f"{context.partitionId()}-{context.taskAttemptId()}"
-        number = stage(self._place.store(), self._tube, run, part, iterator, self._shape)
+        batches = (rows(one, self._shape) for one in iterator if len(one))
+        number = stage(self._place.store(), self._tube, run, part, batches, self._portion)
         return StagedBatch(run, query, batch, part, number)
 
     def commit(self, messages: list[StagedBatch | None], batchId: int) -> None:  # type: ignore[override]
@@ -81,8 +85,8 @@ class Sink(DataSourceStreamArrowWriter):
         engine = self._place.store()
         ledger = PREFIX + (self._sink or query)
         if not _is_committed(engine, ledger, query, batchId):
-            rows = sum(message.rows for message in staged)
-            note = msgspec.json.encode({"query": query, "rows": rows, "at": time.time()}).decode()
+            number = sum(message.rows for message in staged)
+            note = msgspec.json.encode({"query": query, "rows": number, "at": time.time()}).decode()
             parts = [Part(message.part, message.rows) for message in staged]
             jobs.promote(engine, ledger, batchId, note, run, self._tube, parts, self._on_conflict)
         jobs.discard(engine, run)

@@ -7,7 +7,7 @@ tasks of theirs, and of no others, in one transaction that also says that the jo
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import get_args
 
@@ -28,7 +28,7 @@ from penstock.spark.rows import Shape, rows, shape
 
 CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
 PORTION = 64 << 20
-"""Bytes that are staged at a time."""
+"""Bytes that an executor gathers before it stages them."""
 
 
 @dataclass
@@ -43,12 +43,13 @@ class Writer(DataSourceArrowWriter):
     """Puts the rows of a DataFrame. Made by the driver; used by executors to stage and by the driver to commit."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        options.check_known("url", "tube", "feed", "jobId", "onConflict")
+        options.check_known("url", "tube", "feed", "jobId", "onConflict", "stageBytes")
         if options.feed != "tasks":
             raise UsageError(f"feed {options.feed!r} cannot be written; tasks can")
         self._place = Place(options)
         self._tube = options.tube
         self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
+        self._portion = options.number("stageBytes", PORTION)
         self._job = options.text("jobId") or uuid.uuid4().hex
         self._run = jobs.run_name(self._job, uuid.uuid4().hex)
         engine = self._place.store()
@@ -63,7 +64,8 @@ class Writer(DataSourceArrowWriter):
         part = f"{context.partitionId()}-{context.taskAttemptId()}"
         if not self._is_open:
             return Staged(part, 0)
-        return Staged(part, stage(self._place.store(), self._tube, self._run, part, iterator, self._shape))
+        batches = (rows(batch, self._shape) for batch in iterator if len(batch))
+        return Staged(part, stage(self._place.store(), self._tube, self._run, part, batches, self._portion))
 
     def commit(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
         """All partitions are staged: make tasks of them."""
@@ -77,15 +79,14 @@ class Writer(DataSourceArrowWriter):
             jobs.abort(self._place.store(), self._job, self._run)
 
 
-def stage(engine: Engine, tube: str, job: str, part: str, batches: Iterator[pa.RecordBatch], form: Shape) -> int:
-    """Stage batches in portions; answers how many rows."""
+def stage(engine: Engine, tube: str, job: str, part: str, batches: Iterable[pa.RecordBatch], portion: int) -> int:
+    """Stage batches, so many bytes at a time; answers how many rows."""
     held: list[pa.RecordBatch] = []
     number = size = 0
     for batch in batches:
-        if len(batch):
-            held.append(rows(batch, form))
-            size += held[-1].nbytes
-        if size >= PORTION:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= portion:
             number += engine.execute(ops.Stage(tube, job, part, _stream(held)))
             held, size = [], 0
     return number + engine.execute(ops.Stage(tube, job, part, _stream(held))) if held else number

@@ -130,8 +130,9 @@ def portions(connection: Connection, context: Context, job: str = "", part: str 
     found = []
     for table, said in rows:
         if said is not None:
-            *known, number, columns, longest = json.loads(said)
-            found.append(Portion(table, *known, Extent(number, tuple(columns), longest)))
+            of_job, of_part, number, tube, at, count, columns, longest = json.loads(said)
+            extent = Extent(count, tuple(columns), longest)
+            found.append(Portion(table, of_job, of_part, number, tube, at, extent))
     return sorted(found, key=lambda portion: (portion.job, portion.part, portion.number))
 
 

@@ -22,7 +22,7 @@ from penstock.model.task import Data, Draft, Record
 if TYPE_CHECKING:
     import pyarrow as pa
 
-READY, _, DELAYED, *_ = State
+READY, DELAYED = State.READY, State.DELAYED
 
 
 class Columns(NamedTuple):
