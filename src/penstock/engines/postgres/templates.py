@@ -124,11 +124,7 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         "adopted": config.adopted is not None,
         "ranked": config.adopted is not None and adopted_sql.is_ranked(config.adopted),
     }
-    source = text(f"tube/{part}.sql")
-    while True:
-        source, changed = _PART.subn(lambda m: m[3] if flags[m[2]] == (m[1] == "if") else "", source)
-        if not changed:
-            break
+    source = _without(text(f"tube/{part}.sql"), tuple(flags.items()))
     by_seq = not flags["ids"]
     return render(
         source,
@@ -147,6 +143,16 @@ def tube(part: str, schema: str, number: int, config: TubeConfig) -> str:
         taking_part=_taking("p_session", "p_now", schema, "v_tokens[array_position(v_part, x.seq)]"),
         **({} if config.adopted is None else adopted_sql.names(quoted(schema), number, config)),
     )
+
+
+@cache
+def _without(source: str, flags: tuple[tuple[str, bool], ...]) -> str:
+    """A text without what tubes of these flags have no use for."""
+    wanted = dict(flags)
+    changed = 1
+    while changed:
+        source, changed = _PART.subn(lambda m: m[3] if wanted[m[2]] == (m[1] == "if") else "", source)
+    return source
 
 
 def tube_functions(schema: str, number: int, config: TubeConfig) -> str:
