@@ -6,7 +6,21 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from bench import beanstalk, files, growth, ours, phases, postgres, size, spark, spark_read, tarantool, wake, worker
+from bench import (
+    beanstalk,
+    files,
+    growth,
+    lake,
+    ours,
+    phases,
+    postgres,
+    size,
+    spark,
+    spark_read,
+    tarantool,
+    wake,
+    worker,
+)
 from bench.cell import Bound, Cell, Opener, Subject
 from bench.scale import Scale
 
@@ -148,6 +162,7 @@ CELLS = (
     *postgres.CELLS,
     *spark_read.CELLS,
     *spark.CELLS,
+    *lake.CELLS,
 )
 NOTES = {
     "cores": "one Tarantool fiber is slower on idle cores than on awake ones, likely for the way to its WAL thread and "

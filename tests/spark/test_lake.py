@@ -1,0 +1,257 @@
+"""The history lake: whatever happens to its writers, it says what the history says."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.lives import Past, attempts_of, lives_of
+from tests.support import postgres
+
+import penstock
+from penstock.model.errors import UsageError
+from penstock.pipeline import bronze, gold, silver
+from penstock.pipeline.compact import compact
+from penstock.pipeline.counting import figures_of
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.queries import query
+from penstock.pipeline.run import run
+from penstock.pipeline.step import step
+from penstock.pipeline.vacuum import vacuum
+from penstock.spark import feeds, stores
+from penstock.testing import ManualClock
+
+STAGES = ("begun", "bronze", "written", "published")
+LATER = 10.0
+
+
+class Crash(Exception):
+    """The step ends here."""
+
+
+def crash_at(stage: str) -> Any:
+    def at(reached: str) -> None:
+        if reached == stage:
+            raise Crash
+
+    return at
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def past(tmp_path: Path) -> Iterator[Past]:
+    made = Past(tmp_path, 1)
+    yield made
+    made.queue.close()
+
+
+def rows(frame: Any, *order: str) -> list[dict[str, Any]]:
+    found = [row.asDict(recursive=True) for row in frame.collect()]
+    for row in found:
+        for name, value in row.items():
+            if hasattr(value, "tzinfo"):
+                row[name] = value.astimezone(UTC)
+    return sorted(found, key=lambda row: tuple(str(row[name]) for name in order))
+
+
+def check(spark: Any, lake: Lake, past: Past) -> None:
+    """The lake says what the history does, worked out in plain Python."""
+    events, snapshot = past.events(), lake.snapshot()
+    wanted = sorted(lives_of(events), key=lambda life: str(life["first"]))
+    found = rows(silver.lives(spark, lake, snapshot), "first")
+    for life in (*wanted, *found):
+        life.update({name: None if life[name] is None else round(life[name], 6) for name in ("waited", "ran")})
+    assert found == wanted
+    named = ("seq", "tube", "task_id", "ready_at", "taken_at", "ended_at", "how", "state")
+    attempts = [tuple(row[name] for name in named) for row in rows(silver.attempts(spark, lake, snapshot))]
+    assert sorted(attempts) == attempts_of(events)
+    stored = bronze.read(spark, lake, snapshot.of(bronze.TABLE)).select("seq").collect()
+    assert sorted(row.seq for row in stored) == [event.seq for event in events]
+
+
+def contents(spark: Any, lake: Lake) -> tuple[Any, ...]:
+    """All that can be read of a lake, however it came in."""
+    snapshot = lake.snapshot()
+    counted = [
+        rows(spark.sql(query(gold.MERGED[table]), rows=gold.read(spark, lake, snapshot, table)), "slot", "tube", "lane")
+        for table in gold.TABLES
+    ]
+    by_text = [sorted(map(str, table)) for table in counted]
+    return by_text, replace(gold.figures(spark, lake), version=0)
+
+
+def test_after_crashes_anywhere_the_lake_is_what_it_would_be_in_one_go(spark, tmp_path, lake):
+    chance = random.Random(7)
+    past = Past(tmp_path, seed=7)
+    for number in range(3):
+        past.happen(90)
+        with pytest.raises(Crash):
+            step(spark, past.url, lake, limit=chance.randrange(20, 80), at=crash_at(STAGES[number + 1]))
+    run(spark, past.url, lake)
+    check(spark, lake, past)
+    whole = Lake(tmp_path / "whole")
+    step(spark, past.url, whole)
+    assert contents(spark, lake) == contents(spark, whole)
+    past.queue.close()
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_lives_and_attempts_of_random_histories_are_those_of_plain_python(spark, tmp_path, lake, seed):
+    past = Past(tmp_path, seed)
+    for _ in range(2):
+        past.happen(120)
+        step(spark, past.url, lake)
+    assert {"take", "fail", "ttr", "ack"} <= {event.event for event in past.events()}
+    check(spark, lake, past)
+    past.queue.close()
+
+
+def test_of_two_steps_at_once_one_publishes_and_the_other_looks_again(spark, past, lake):
+    past.happen(60)
+    others = list[Any]()
+
+    def another(stage: str) -> None:
+        if stage == "written" and not others:
+            others.append(step(spark, past.url, lake))
+
+    done = step(spark, past.url, lake, at=another)
+    assert others[0].events == len(past.events()) and done.events == 0
+    assert done.version == others[0].version == lake.snapshot().version
+    check(spark, lake, past)
+    assert vacuum(lake, older_than=-LATER, dry_run=True).directories == 0, "the loser has left files behind"
+
+
+def test_a_reader_and_a_step_go_on_while_the_lake_is_compacted_and_vacuum_removes_what_nobody_needs(spark, past, lake):
+    for _ in range(3):
+        past.happen(40)
+        step(spark, past.url, lake)
+    old = lake.snapshot()
+    before, reader = gold.figures(spark, lake), silver.lives(spark, lake, old)
+    past.happen(40)
+
+    def during(stage: str) -> None:
+        step(spark, past.url, lake)
+
+    done = compact(spark, lake, at=during)
+    assert done.before > done.after > 0
+    assert len(lake.snapshot().segments) < len(old.segments)
+    check(spark, lake, past)
+    assert reader.count() > 0
+    assert figures_of(spark, lake, old) == before
+    past.happen(5)
+    with pytest.raises(Crash):
+        step(spark, past.url, lake, at=crash_at("written"))
+    assert vacuum(lake, older_than=3600).directories == 0, "somebody may still read or write it"
+    assert reader.count() > 0
+    told = vacuum(lake, older_than=-LATER, dry_run=True)
+    gone = vacuum(lake, older_than=-LATER)
+    assert gone == told and gone.directories > 0 and gone.versions > 0
+    assert vacuum(lake, older_than=-LATER).directories == 0
+    run(spark, past.url, lake)
+    check(spark, lake, past)
+
+
+def test_events_are_forgotten_only_up_to_what_the_lake_and_every_other_reader_has(spark, past, lake):
+    past.happen(40)
+    seqs = [event.seq for event in past.events()]
+    store = stores.store(stores.absolute(past.url))
+    feeds.advance(store, "another", seqs[9])
+    with pytest.raises(Crash):
+        step(spark, past.url, lake, purge=True, at=crash_at("written"))
+    assert [event.seq for event in past.events()] == seqs, "nothing was published"
+    done = step(spark, past.url, lake, limit=20, purge=True)
+    assert (done.events, done.purged) == (20, 10)
+    feeds.advance(store, "another", seqs[-1])
+    done = step(spark, past.url, lake, limit=5, purge=True)
+    assert (done.events, done.purged) == (5, 15)
+    assert [event.seq for event in past.events()] == seqs[25:]
+    assert feeds.position(store, f"lake:{lake.snapshot().id}") == seqs[24]
+
+
+def test_a_lake_of_another_queue_or_an_old_copy_is_refused(spark, tmp_path, past, lake):
+    past.happen(30)
+    step(spark, past.url, lake, limit=10)
+    shutil.copytree(lake.root, tmp_path / "copy")
+    step(spark, past.url, lake)
+    with pytest.raises(UsageError, match="old copy"):
+        step(spark, past.url, Lake(tmp_path / "copy"))
+    with penstock.connect(tmp_path / "other.db") as other:
+        other.create_tube("jobs", history=True).put(1)
+    with pytest.raises(UsageError, match="history of another queue"):
+        step(spark, str(tmp_path / "other.db"), lake)
+    with pytest.raises(UsageError, match="share"):
+        Lake("s3a://bucket/lake")
+    with pytest.raises(UsageError, match="is no lake"):
+        gold.figures(spark, tmp_path / "nowhere")
+
+
+def test_figures_are_those_of_a_history_that_is_known(spark, tmp_path, lake):
+    clock = ManualClock()
+    chance = random.Random(3)
+    url = str(tmp_path / "known.db")
+    waits, runs, lanes = list[float](), list[float](), Counter[str]()
+    with penstock.connect(url, clock=clock, durability="relaxed") as queue:
+        tube = queue.create_tube("jobs", history=True, max_attempts=2, retry=0)
+        for number in range(150):
+            lane = "ab"[number % 3 == 0]
+            tube.put(number, lane=lane)
+            waits.append(round(math.exp(chance.gauss(-2, 2)), 6))
+            runs.append(round(math.exp(chance.gauss(-4, 1)), 6))
+            clock.advance(waits[-1])
+            task = tube.take()
+            assert task is not None
+            clock.advance(runs[-1])
+            if number % 10:
+                task.ack()
+                lanes[lane] += 1
+            else:
+                task.fail(f"OSError: host 10.0.0.{number} said 'no {number}'")
+                tube.bury(task.id)
+        step(spark, url, lake)
+    found = gold.figures(spark, lake)
+    for spread, exact in ((found.wait, sorted(waits)), (found.run, sorted(runs))):
+        assert spread is not None and spread.count == len(exact)
+        assert spread.mean == pytest.approx(sum(exact) / len(exact))
+        assert spread.max == pytest.approx(exact[-1])
+        for name, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+            assert getattr(spread, name) == pytest.approx(exact[math.ceil(share * len(exact)) - 1], rel=0.011)
+    assert (found.counts.puts, found.counts.acks, found.counts.fails) == (150, 135, 15)
+    assert found.outcomes == {"success": 135} and found.open == {"buried": 15} and found.attempts == {1: 135}
+    (failure,) = found.failures
+    assert (failure.error_class, failure.fingerprint) == ("OSError", "host # said <value>")
+    assert (failure.count, failure.lanes, failure.example) == (15, 2, "OSError: host 10.0.0.0 said 'no 0'")
+    shares = {lane.lane: lane.share for lane in found.lanes}
+    assert shares == pytest.approx({lane: number / 135 for lane, number in lanes.items()})
+    (only,) = found.tubes
+    jain = 135**2 / (2 * sum(number**2 for number in lanes.values()))
+    assert (only.lanes, only.fairness) == (2, pytest.approx(jain))
+    last = found.timeline[-1]
+    assert (last.ready, last.taken, last.delayed, last.buried) == (0, 0, 0, 15)
+    assert sum(point.counts.events for point in found.timeline) == found.counts.events
+    assert len(found.timeline) <= 122
+
+
+def test_a_lake_of_postgresql_is_made_step_by_step(spark, lake):
+    url = postgres.lent_place()
+    with penstock.connect(url) as queue:
+        tube = queue.create_tube("jobs", history=True)
+        tube.put_many(range(50))
+        assert run(spark, url, lake, limit=20).events == 50
+        tube.ack_many(tube.take_many(30))
+        assert run(spark, url, lake, purge=True).purged == 110
+        assert queue.history() == []
+    found = gold.figures(spark, lake)
+    assert (found.counts.puts, found.counts.acks, found.open) == (50, 30, {"ready": 20})
+    postgres.give_back(url)

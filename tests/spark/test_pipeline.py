@@ -1,0 +1,62 @@
+"""`penstock pipeline` as a person types it, with the session of the tests."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from tests.cli.shell import Shell
+
+import penstock
+from penstock.cli.app import program
+from penstock.pipeline.lake import Lake
+
+ORDER = ("run", "report", "replay", "compact", "vacuum")
+
+
+@pytest.fixture
+def shell(spark: Any, tmp_path: Path) -> Shell:
+    with penstock.connect(tmp_path / "tasks.db") as queue:
+        mail = queue.create_tube("mail", history=True, history_data=True)
+        mail.put_many([{"to": number} for number in range(8)])
+        for task in mail.take_many(4):
+            task.bury("no such address") if task.data["to"] == 2 else task.ack()
+    return Shell(str(tmp_path / "tasks.db"), tmp_path)
+
+
+def examples(name: str) -> list[list[str]]:
+    group: Any = typer.main.get_command(program("pipeline"))
+    epilog = group.commands["pipeline"].commands[name].epilog
+    return [shlex.split(line)[1:] for line in epilog.splitlines() if line.startswith("penstock ")]
+
+
+def test_the_examples_of_the_pipeline_run_one_after_another(shell: Shell):
+    for name in ORDER:
+        for words in examples(name):
+            ran = shell.inside(*words)
+            assert ran.status == 0, (words, ran)
+            assert ran.err == "", words
+    assert (shell.folder / "report.html").read_text().startswith("<!doctype html>")
+    assert (shell.folder / "mail.html").exists()
+    with penstock.connect(shell.folder / "tasks.db") as queue:
+        (left,) = queue.history()
+        assert (left.event, left.data) == ("put", {"to": 2}), "all else was purged; this is what the replay has put"
+        assert [task.data["to"] for task in queue.tube("mail").tasks("ready")] == [4, 5, 6, 7, 2]
+
+
+def test_the_pipeline_speaks_json(shell: Shell):
+    ran = shell.inside("pipeline", "run", "lake", "--json")
+    told = ran.document
+    assert told == {"events": 16, "version": 2, "upto": told["upto"], "purged": 0, "steps": 1}
+    assert shell.inside("pipeline", "run", "lake").out == "0\n"
+    figures = shell.inside("pipeline", "report", "lake", "--json", "--tube", "mail").document
+    assert (figures["counts"]["puts"], figures["counts"]["acks"]) == (8, 3)
+    assert not (shell.folder / "report.html").exists()
+    nothing = shell.inside("pipeline", "replay", "lake", "mail", "--id", "x", "--where", "lane = 'z'", "--json")
+    assert nothing.status == 1 and nothing.document["put"] == 0
+    wrong = shell.inside("pipeline", "report", "lake", "--output", "nowhere/report.html")
+    assert wrong.status == 64 and "--output nowhere/report.html cannot be written" in wrong.err
+    assert Lake(shell.folder / "lake").snapshot().version == 2

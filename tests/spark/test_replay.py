@@ -1,0 +1,105 @@
+"""Replay: tasks that the lake knows are put again, each once, whatever cuts it off."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.model.errors import TubeNotFound, UsageError
+from penstock.pipeline.lake import PLANS, Lake
+from penstock.pipeline.replay import replay
+from penstock.pipeline.step import step
+from penstock.pipeline.vacuum import vacuum
+
+NUMBER = 60
+
+
+class Cut(Exception):
+    """The replay ends here."""
+
+
+@pytest.fixture
+def q(tmp_path: Path) -> Iterator[penstock.Queue]:
+    with penstock.connect(tmp_path / "tasks.db", durability="relaxed") as queue:
+        yield queue
+
+
+@pytest.fixture
+def lake(spark: Any, tmp_path: Path, q: penstock.Queue) -> Lake:
+    """Of a tube with tasks that were done, and some that were buried."""
+    tube = q.create_tube("jobs", history=True, history_data=True)
+    for number in range(NUMBER):
+        tube.put({"n": number}, lane=f"lane{number % 3}", pri=number % 2, key=f"key{number}")
+    for task in tube.take_many(NUMBER):
+        task.fail("ValueError: no") if task.data["n"] % 4 == 0 else task.ack()
+    made = Lake(tmp_path / "lake")
+    step(spark, str(tmp_path / "tasks.db"), made)
+    return made
+
+
+def put_again(tube: Any) -> Counter[int]:
+    return Counter(task.data["n"] for task in tube.tasks(limit=1000))
+
+
+def test_a_replay_that_is_cut_off_goes_on_and_puts_each_task_once(spark, tmp_path, q, lake):
+    url, again = str(tmp_path / "tasks.db"), q.create_tube("again")
+    chunks = list[int]()
+
+    def cut(done: int, of: int) -> None:
+        chunks.append(of)
+        if done == 2:
+            raise Cut
+
+    with pytest.raises(Cut):
+        replay(spark, url, lake, "again", "r1", chunk=10, tell=cut)
+    assert chunks == [6, 6, 6]
+    assert 0 < sum(put_again(again).values()) < NUMBER
+    with pytest.raises(UsageError, match="was begun with where 'true'"):
+        replay(spark, url, lake, "again", "r1", where="state = 'done'")
+    with pytest.raises(UsageError, match="was begun with tube 'again'"):
+        replay(spark, url, lake, "jobs", "r1")
+    step(spark, url, lake)
+    vacuum(lake, older_than=-10)
+    done = replay(spark, url, lake, "again", "r1")
+    assert (done.tasks, done.put, done.existing) == (NUMBER, NUMBER, 0)
+    assert put_again(again) == dict.fromkeys(range(NUMBER), 1)
+    assert not list((lake.root / PLANS).iterdir()), "the plan is not needed any more"
+    again.ack_many(again.take_many(NUMBER))
+    assert replay(spark, url, lake, "again", "r1").put == NUMBER, "what it did, not what it does"
+    assert put_again(again) == {}
+
+
+def test_a_replay_chooses_by_sql_and_keeps_lane_priority_and_key(spark, tmp_path, q, lake):
+    url, again = str(tmp_path / "tasks.db"), q.create_tube("again")
+    buried = [number for number in range(NUMBER) if number % 4 == 0]
+    where = "state = 'buried' AND error_class = 'ValueError'"
+    counted = replay(spark, url, lake, "again", "r2", where=where, dry_run=True)
+    assert (counted.tasks, counted.put) == (len(buried), 0)
+    assert put_again(again) == {}
+    again.put("there already", key="key4")
+    done = replay(spark, url, lake, "again", "r2", where=where)
+    assert (done.put, done.existing) == (len(buried) - 1, 1)
+    found = [task for task in again.tasks(limit=1000) if task.data != "there already"]
+    assert [task.data["n"] for task in found] == [number for number in buried if number != 4]
+    assert all(task.lane == f"lane{task.data['n'] % 3}" for task in found)
+    assert all((task.pri, task.key) == (task.data["n"] % 2, f"key{task.data['n']}") for task in found)
+
+
+def test_what_cannot_be_replayed_is_told(spark, tmp_path, q, lake):
+    url = str(tmp_path / "tasks.db")
+    q.create_tube("again")
+    bare = q.create_tube("bare", history=True)
+    bare.put(1)
+    step(spark, url, lake)
+    with pytest.raises(UsageError, match="history_data"):
+        replay(spark, url, lake, "again", "r3", where="tube = 'bare'")
+    with pytest.raises(UsageError, match="there are tube, task_id"):
+        replay(spark, url, lake, "again", "r3", where="nonsense = 1")
+    with pytest.raises(TubeNotFound):
+        replay(spark, url, lake, "nowhere", "r3")
+    assert replay(spark, url, lake, "again", "r3", where="tube = 'none'").tasks == 0
