@@ -1,0 +1,111 @@
+"""A stream is put into a tube, every batch once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException, StreamingQueryException
+from tests.spark import faulty
+from tests.spark.places import PLACES, check_once, check_put
+
+import penstock
+from penstock.model import ops
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(params=PLACES, ids=lambda place: place.name)
+def url(request, tmp_path) -> str:
+    return request.param.url(tmp_path)
+
+
+@pytest.fixture
+def queue(url):
+    with penstock.connect(url) as queue:
+        queue.create_tube("jobs")
+        yield queue
+
+
+class Lines:
+    """A folder whose files are read as a stream: a file is a batch, its lines are rows."""
+
+    def __init__(self, spark, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder / "lines"
+        self._folder.mkdir()
+        self._checkpoints = folder
+        self._last = 0
+
+    def add(self, number: int) -> None:
+        """One more file, with numbers that none has had."""
+        numbers = range(self._last, self._last + number)
+        self._last += number
+        draft = self._checkpoints / "draft"
+        draft.write_text("".join(f"{n}\n" for n in numbers))
+        draft.rename(self._folder / f"{self._last:06}.txt")
+
+    def run(self, url: str, form: str = "penstock", checkpoint: str = "a", partitions: int = 2, **options: str) -> None:
+        """Write all there is, and come back."""
+        frame = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._folder))
+        frame = frame.withColumnRenamed("value", "data").repartition(partitions)
+        query = (
+            frame.writeStream.format(form)
+            .options(url=url, tube="jobs", checkpointLocation=str(self._checkpoints / checkpoint), **options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+
+@pytest.fixture
+def lines(spark, tmp_path):
+    spark.dataSource.register(faulty.FaultySource)
+    return Lines(spark, tmp_path)
+
+
+def notes(queue, ledger: str):
+    return [note.number for note in queue._engine.execute(ops.ReadLedger(ledger))]
+
+
+def test_every_batch_is_put_once_also_when_it_comes_again_in_other_partitions(lines, url, queue, tmp_path):
+    lines.add(10)
+    lines.run(url, sinkId="s")
+    lines.add(20)
+    for moment in ("before", "after"):
+        with pytest.raises(StreamingQueryException, match=f"a fault {moment} the commit"):
+            lines.run(url, "faulty", sinkId="s", fault=f"{moment} raise", mark=str(tmp_path / moment))
+        check_once(queue, 10 if moment == "before" else 30)
+    lines.add(30)
+    lines.run(url, sinkId="s", partitions=3)
+    check_once(queue, 60)
+    assert notes(queue, "sink:s") == [0, 1, 2]
+
+
+def test_a_sink_without_a_name_is_that_of_its_query(lines, url, queue):
+    lines.add(5)
+    lines.run(url)
+    lines.run(url)
+    check_once(queue, 5)
+    lines.run(url, checkpoint="b")
+    check_put(queue, 10)
+    assert len(queue._engine.execute(ops.ListLedgers("sink:"))) == 2
+
+
+def test_two_queries_with_one_sink_are_refused(lines, url, queue):
+    lines.add(5)
+    lines.run(url, sinkId="s")
+    with pytest.raises(StreamingQueryException, match="sink 's' belongs to query"):
+        lines.run(url, checkpoint="b", sinkId="s")
+    check_once(queue, 5)
+
+
+def test_only_rows_that_are_added_can_be_put(spark, lines, url, queue, tmp_path):
+    lines.add(1)
+    counted = spark.readStream.text(str(tmp_path / "lines")).groupBy("value").count().selectExpr("value as data")
+    options = {"url": url, "tube": "jobs", "checkpointLocation": str(tmp_path / "c")}
+    with pytest.raises((PySparkException, StreamingQueryException), match='outputMode\\("append"\\)'):
+        counted.writeStream.format("penstock").outputMode("complete").options(**options).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+    check_put(queue, 0)
