@@ -45,6 +45,8 @@ UNREACHED_PAUSE = 0.2
 """Seconds between two looks for a server that is not there."""
 STANDBY_PAUSE = 0.2
 """Seconds between two looks whether a standby has been promoted."""
+DROPS = 5
+"""How often a call is made anew because tubes were dropped while it was on its way."""
 ASIDE = (
     ops.Load,
     ops.CreateTube,
@@ -237,7 +239,7 @@ class PostgresStore(Store):
         return self._recovery.perform(requests, strict)
 
     def _transact(
-        self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool, again: bool = False
+        self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool, tries: int = DROPS
     ) -> Committed:
         self._see_listened(connection)
         work = Work(self, connection, not strict or all(op.weak for op in requests))
@@ -251,11 +253,11 @@ class PostgresStore(Store):
                 with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
         except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable) as error:
-            if again:
+            if not tries:
                 raise migrations.strange(self.place.schema, error) from error
             # A tube was dropped elsewhere, perhaps under this very tick, and perhaps made anew under another number.
             self._tubes.clear()
-            return self._transact(connection, requests, strict, again=True)
+            return self._transact(connection, requests, strict, tries - 1)
         return Committed(answers, work.touched, work.announced, work.next_due)
 
     def _see_listened(self, connection: Connection) -> None:
