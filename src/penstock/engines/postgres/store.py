@@ -48,22 +48,12 @@ STANDBY_PAUSE = 0.2
 DROPS = 5
 """How often a call is made anew because tubes were dropped while it was on its way."""
 ASIDE = (
-    ops.Load,
-    ops.CreateTube,
-    ops.AlterTube,
-    ops.TruncateTube,
-    ops.DropTube,
-    ops.AdoptTable,
-    ops.ReleaseAll,
-    ops.AddRetries,
-    ops.ListTasks,
-    ops.ListLanes,
-    ops.GetStatistics,
-    *(ops.GetExtent, ops.ReadHistory, ops.ForgetHistory, ops.MarkHistory),
+    *(ops.CreateTube, ops.AlterTube, ops.TruncateTube, ops.DropTube, ops.AdoptTable),
+    *(ops.Load, ops.ReleaseAll, ops.AddRetries, ops.ListTasks, ops.GetExtent, ops.ListLanes, ops.GetStatistics),
+    *(ops.ReadHistory, ops.ForgetHistory, ops.MarkHistory),
     *(ops.WriteLedger, ops.ReadLedger, ops.TrimLedger, ops.ListLedgers),
     *(ops.Stage, ops.Promote, ops.Discard, ops.ListStaged),
-    ops.KeepAlive,
-    ops.Tick,
+    *(ops.KeepAlive, ops.Tick),
 )
 """Ops that may take long, or must not wait for one that does."""
 
