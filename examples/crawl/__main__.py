@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
@@ -68,10 +68,11 @@ class Show:
         self.console = console
 
     @contextmanager
-    def step(self, text: str, bar: bool = False) -> Iterator[None]:
+    def step(self, text: str, bar: bool = False) -> Iterator[Callable[[str], None]]:
+        """Something moves until it is over; what is given says where it is. bar: it has a bar of its own."""
         began = time.monotonic()
-        with nullcontext() if bar else self.console.status(text):
-            yield
+        with nullcontext() if bar else self.console.status(text) as status:
+            yield lambda word: status.update(f"{text}: {word}") if status else None
         self.console.print(f"{text}: {time.monotonic() - began:.1f} s")
 
     def end(self, web: Web, done: penstock.spark.Fleet, sites: list[summary.Site], rates: dict[str, float]) -> None:
@@ -103,8 +104,8 @@ def run(folder: Path, options: argparse.Namespace, show: Show) -> int:
             job.put_addresses(spark, url, addresses)
         with show.step("fetching them and all pages they lead to", bar=True):
             done = job.fetch_pages(spark, url, options.workers, options.slots, grace=2)
-        with show.step("building the lake and the report"):
-            report = job.build_lake(spark, url, folder)
+        with show.step("building the lake and the report") as say:
+            report = job.build_lake(spark, url, folder, say)
         with show.step("reading the history"):
             sites = summary.read_sites(spark, url)
         buried = pages.tasks("buried", limit=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -41,8 +42,8 @@ def fetch_pages(spark: SparkSession, url: str, workers: int, slots: int, grace: 
     )
 
 
-def build_lake(spark: SparkSession, url: str, folder: Path) -> Path:
+def build_lake(spark: SparkSession, url: str, folder: Path, say: Callable[[str], None]) -> Path:
     """Bring the history into a lake, and write a page about it."""
     lake = Lake(folder / "lake")
-    step(spark, url, lake)
+    step(spark, url, lake, at=say)
     return write_report(figures(spark, lake), folder / "report.html")

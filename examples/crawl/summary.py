@@ -47,7 +47,7 @@ def read_sites(spark: SparkSession, url: str) -> list[Site]:
 def table(sites: list[Site], rates: dict[str, float]) -> Table:
     made = Table(
         box=None,
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
         caption="p50, p95: half, and 95 of 100, of the ready tasks waited at most so long for their turn",
         caption_justify="left",
     )
@@ -57,5 +57,5 @@ def table(sites: list[Site], rates: dict[str, float]) -> Table:
         held = "yes" if site.polite(rates[site.site]) else "NO"
         numbers = (site.fetched, site.retried, site.buried)
         rates_of = (f"{rates[site.site]:.0f}", f"{site.top_rate or 0:.1f}", held)
-        made.add_row(site.site, *map(str, numbers), *rates_of, *(f"{wait:.2f}" for wait in site.waits))
+        made.add_row(site.site, *map(str, numbers), *rates_of, *(f"{wait:.1f}" for wait in site.waits))
     return made
