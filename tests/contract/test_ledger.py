@@ -191,3 +191,9 @@ def test_the_extent_of_a_tube_is_its_lowest_and_its_highest_seq(q, do, clock):
     assert do(ops.GetExtent("jobs")) is None
     with pytest.raises(TubeNotFound):
         do(ops.GetExtent("nobody"))
+
+
+def test_the_moment_of_a_store_is_that_of_its_tasks(q, do, clock):
+    assert do(ops.GetMoment()) == clock.now()
+    clock.advance(5)
+    assert do(ops.GetMoment()) == q.create_tube("jobs").put(1)._record.created_at

@@ -528,6 +528,11 @@ class GetState(Op[str]):
     """INIT, STARTUP, RUNNING, ENDING or WAITING."""
 
 
+@op
+class GetMoment(Op[int]):
+    """What time it is, by the clock that all moments of the store are of."""
+
+
 ALL: tuple[type[Op[Any]], ...] = (
     CreateTube,
     GetTube,
@@ -579,4 +584,5 @@ ALL: tuple[type[Op[Any]], ...] = (
     EndSession,
     Tick,
     GetState,
+    GetMoment,
 )

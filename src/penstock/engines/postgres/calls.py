@@ -390,6 +390,14 @@ def get_state(context: Context, op: ops.GetState) -> Call:
     )
 
 
+def get_moment(context: Context, op: ops.GetMoment) -> Call:
+    return Call(
+        f"select 'value', null::int, null::int, null, {context.schema}.now_us(%s)",
+        (context.now,),
+        lambda answer: answer.rows[0][AT],
+    )
+
+
 TUBE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any, Tube], Call]] = {
     ops.Put: put,
     ops.Take: take,
@@ -423,4 +431,5 @@ STORE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any], Call]] = {
     ops.Tick: tick,
     KeepTime: keep_time,
     ops.GetState: get_state,
+    ops.GetMoment: get_moment,
 }

@@ -349,6 +349,7 @@ READABLE = (
     ops.MarkHistory,
     ops.ReadLedger,
     ops.LastNotes,
+    ops.GetMoment,
     ops.ListLedgers,
 )
 

@@ -37,6 +37,7 @@ from penstock.engines.verbs.revival import (
 )
 from penstock.engines.verbs.sessions import (
     end_session,
+    get_moment,
     get_state,
     identify,
     keep_alive,
@@ -118,6 +119,7 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.EndSession: end_session,
     ops.Tick: tick,
     ops.GetState: get_state,
+    ops.GetMoment: get_moment,
 }
 
 
