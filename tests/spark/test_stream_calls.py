@@ -194,6 +194,75 @@ def test_a_stream_that_has_missed_events_says_so(url, q):
         latest(events(url), every[1])
 
 
+def test_a_planned_batch_whose_events_were_removed_is_refused_after_a_restart(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(10))
+    every = [row.seq for row in q.history()]
+    assert latest(events(url), every[3], 4) == every[7]
+    q.forget_history(every[5])
+    with pytest.raises(UsageError, match=f"at event {every[3]}, and events up to {every[5]} were removed"):
+        rows(events(url), every[3], every[7])
+    assert rows(events(url, failOnDataLoss="false"), every[3], every[7]) == every[6:8]
+
+
+def test_a_running_stream_whose_next_events_are_removed_says_so(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(10))
+    every = [row.seq for row in q.history()]
+    reader = events(url)
+    assert latest(reader, every[1], 2) == every[3]
+    (partition,) = reader.partitions({"seq": every[1]}, {"seq": every[3]})
+    q.forget_history(every[5])
+    for call in (lambda: latest(reader, every[3]), lambda: list(reader.read(partition))):
+        with pytest.raises(UsageError, match=f"events up to {every[5]} were removed"):
+            call()
+
+
+def test_a_new_stream_begins_after_what_was_removed_and_misses_nothing_from_there(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(10))
+    every = [row.seq for row in q.history()]
+    q.forget_history(every[2])
+    limit = ReadMaxRows(4)
+    end = events(url).latestOffset({"seq": 0}, limit)
+
+    def read_again():
+        reader = events(url)
+        return [part.value for part in reader.partitions({"seq": 0}, end)], reader.latestOffset(end, limit)
+
+    assert read_again() == ([(every[2], every[6])], {"seq": every[9]})
+    q.forget_history(every[3])
+    with pytest.raises(UsageError, match=f"at event {every[2]}, and events up to {every[3]} were removed"):
+        read_again()
+
+
+def test_a_running_stream_of_one_tube_does_not_miss_what_is_removed_of_others(url, q):
+    jobs, other = q.create_tube("jobs", history=True), q.create_tube("other", history=True)
+    jobs.put("x")
+    start = q.history()[-1].seq
+    reader = events(url, tube="jobs")
+    other.put_many(range(3))
+    assert latest(reader, start) == start
+    gone = q.history()[-1].seq
+    q.forget_history(gone)
+    jobs.put("y")
+    end = reader.latestOffset({"seq": start}, ReadMaxRows(9))
+    assert end == {"seq": q.history()[-1].seq, "gone": gone}
+    assert [part.value for part in events(url, tube="jobs").partitions({"seq": start}, end)] == [(gone, end["seq"])]
+
+
+def test_an_event_that_was_never_here_is_refused(url, q):
+    jobs = q.create_tube("jobs", history=True)
+    jobs.put_many(range(3))
+    last = q.history()[-1].seq
+    for call in (lambda: latest(events(url), last + 5), lambda: rows(events(url), last, last + 5)):
+        with pytest.raises(UsageError, match=f"at event {last + 5}, but the last one here is {last}"):
+            call()
+    assert latest(events(url, fromSeq=str(last + 5)), last + 5) == last + 5
+    q.forget_history(last)
+    assert latest(events(url), last) == last
+
+
 def test_events_are_planned_by_marks(url, q):
     jobs = q.create_tube("jobs", history=True)
     jobs.put_many(range(5))
