@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from tests.support.engines import ENGINES, Bench
 
@@ -166,6 +167,57 @@ def test_the_first_outcome_counts(q, jobs):
     outcomes.write(q._engine, "s", [{"claim": n, "outcome": "retry"} for n in (1, 2, 3)])
     log.ack(3)
     assert [jobs.peek(n).state for n in (1, 2, 3)] == ["ready", "buried", "ready"]
+
+
+@pytest.mark.parametrize("outcome", ["retry", "bury"])
+def test_any_error_can_be_told(q, jobs, outcome):
+    jobs.put_many(list("abc"))
+    log = attach(q)
+    log.take(3)
+    texts = ("nul \0 inside", "half \udc80 a letter", "long " * 10_000)
+    outcomes.write(q._engine, "s", [{"claim": n, "outcome": outcome, "error": t} for n, t in enumerate(texts, 1)])
+    log.ack(3)
+    assert last_tally(q) == {outcome: 3}
+    told = [jobs.peek(n).error for n in (1, 2, 3)]
+    assert told[:2] == ["nul \ufffd inside", "half ? a letter"] and told[2] == texts[2][:4096]
+
+
+@pytest.mark.parametrize("result", ["NaN", "hello", '"a\\u0000b"', "", "[" * 100 + "]" * 100])
+def test_a_result_that_no_task_can_hold_is_refused_before_it_is_written(q, jobs, result):
+    jobs.put("x")
+    log = attach(q)
+    log.take(1)
+    with pytest.raises(UsageError, match="the result of claim 1 must be JSON that a task can hold"):
+        outcomes.write(q._engine, "s", [{"claim": 1, "outcome": "done", "result": result}])
+    assert q._engine.execute(ops.ReadLedger("outcomes:s")) == []
+
+
+def test_work_whose_result_cannot_be_stored_is_not_done_again():
+    def handle(row):
+        if row["claim"] == 1:
+            raise ValueError("half \udc80 a letter")
+        return {2: float("nan"), 3: {"a": 1}, 4: object()}[row["claim"]]
+
+    batch = pa.RecordBatch.from_pydict({"claim": [1, 2, 3, 4]})
+    (found,) = outcomes._call(handle, iter([batch]))
+    rows = found.to_pylist()
+    assert [row["outcome"] for row in rows] == ["retry", "bury", "done", "bury"]
+    assert rows[0]["error"].startswith("ValueError: half ? a letter\n")
+    assert "its result cannot be stored: numbers in data must be finite" in rows[1]["error"]
+    assert rows[2]["result"] == '{"a":1}'
+
+
+def test_outcomes_of_claims_that_there_are_not_are_refused(q, jobs):
+    jobs.put_many(list("abc"))
+    log = attach(q)
+    log.take(2)
+    for number, stream in ((0, "s"), (3, "s"), (1, "other")):
+        with pytest.raises(UsageError, match=f"no claim {number}: stream '{stream}' has claimed"):
+            outcomes.write(q._engine, stream, [{"claim": number, "outcome": "bury"}])
+    log.ack(2)
+    assert log.take(1) == (1, [])
+    log.ack(3)
+    assert jobs.statistics().tasks["kept"] == 3
 
 
 def test_an_unknown_outcome_is_refused(q, jobs):

@@ -113,7 +113,7 @@ def test_each_row_has_its_outcome_and_poison_does_not_fail_the_batch(spark, q, u
     assert [number for number, state in states.items() if state == "delayed"] == [3, 6, 9]
     assert [number for number, state in states.items() if state == "done"] == [1, 2, 4, 5, 7, 8]
     assert (jobs.peek(4).result, jobs.peek(5).result) == ({"half": 2.0}, None)
-    assert jobs.peek(6).error == "ValueError: 6 is poison"
+    assert jobs.peek(6).error.startswith("ValueError: 6 is poison\n")
 
 
 @SQLITE

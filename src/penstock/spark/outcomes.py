@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock import payload
 from penstock.engines import Engine
 from penstock.model import ops
 from penstock.model.duration import length
@@ -73,11 +74,17 @@ def _call(
 
 
 def _outcome(handler: Callable[[Mapping[str, Any]], object], row: dict[str, Any]) -> dict[str, Any]:
+    claim = row["claim"]
     try:
         result = handler(row)
-        return {"claim": row["claim"], "outcome": "done", "result": None if result is None else json.dumps(result)}
     except Exception as error:
-        return {"claim": row["claim"], "outcome": "retry", "error": f"{type(error).__name__}: {error}"}
+        return {"claim": claim, "outcome": "retry", "error": payload.error_text(error)}
+    try:
+        return {"claim": claim, "outcome": "done", "result": payload.encode_result(result)}
+    except UsageError as error:
+        # Another try would do the work once more and fail in the same way.
+        told = payload.error_text(f"the work was done, but its result cannot be stored: {error}")
+        return {"claim": claim, "outcome": "bury", "error": told}
 
 
 def _write_batches(place: Place, stream: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,6 +97,7 @@ def _write_batches(place: Place, stream: str, batches: Iterator[pa.RecordBatch])
 def write(engine: Engine, stream: str, rows: list[dict[str, Any]]) -> int:
     """Write outcomes down; those that were said before stay. Answers how many rows there were."""
     notes = sorted((int(row["claim"]), _note(row)) for row in rows)
+    _check_claimed(engine, stream, [number for number, _ in notes])
     for _, run in groupby(enumerate(notes), lambda pair: pair[1][0] - pair[0]):
         found = [note for _, note in run]
         op = ops.WriteLedger(f"outcomes:{stream}", found[0][0], tuple(text for _, text in found))
@@ -98,6 +106,18 @@ def write(engine: Engine, stream: str, rows: list[dict[str, Any]]) -> int:
         except DuplicateKey:
             _write_each(engine, op)
     return len(rows)
+
+
+def _check_claimed(engine: Engine, stream: str, numbers: list[int]) -> None:
+    """What is said of a claim before there is one would decide about a task that nobody has seen."""
+    last = engine.execute(ops.LastNotes(f"claims:{stream}"))
+    known = last[0].number if last else 0
+    if numbers and not 1 <= numbers[0] <= numbers[-1] <= known:
+        wrong = numbers[0] if numbers[0] < 1 else numbers[-1]
+        raise UsageError(
+            f"there is no claim {wrong}: stream {stream!r} has claimed {known}; "
+            "give the claim column of its own rows, and the streamId as stream="
+        )
 
 
 def _write_each(engine: Engine, op: ops.WriteLedger) -> None:
@@ -113,4 +133,15 @@ def _note(row: dict[str, Any]) -> str:
     said = {name: row[name] for name in COLUMNS[1:] if row.get(name) is not None}
     if "delay" in said:
         said["delay"] = length(said["delay"], "delay")
+    if "error" in said:
+        said["error"] = payload.error_text(said["error"])
+    if "result" in said:
+        said["result"] = _result(row["claim"], said["result"])
     return json.dumps(said)
+
+
+def _result(claim: int, text: str) -> str | None:
+    try:
+        return payload.encode_result(payload.decode(text))
+    except (UsageError, ValueError) as error:
+        raise UsageError(f"the result of claim {claim} must be JSON that a task can hold: {error}") from None
