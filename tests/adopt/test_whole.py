@@ -7,7 +7,10 @@ import logging
 import pytest
 from tests.support.shop import TIMED
 
+import penstock
 from penstock import State, TubeBusy, TubeNotFound, UsageError
+from penstock.model import ops
+from penstock.model.session import Session
 
 AUTO = {"id": "auto", **TIMED}
 CHECKED = """
@@ -141,6 +144,18 @@ def test_a_transaction_of_the_queue_undoes_both_sides(shop):
     assert (shop.sql("SELECT * FROM orders ORDER BY id"), orders.statistics()) == before
     assert shop.unseen() == []
     orders.ack(1)
+
+
+@pytest.mark.parametrize("lane", [None, "north"])
+def test_takes_in_a_transaction_are_in_the_history(shop, bench, lane):
+    orders = shop.orders(history=True)
+    orders.put_many([{"item": item, "branch": lane} for item in ("tea", "milk", "bread")])
+    session = Session("6c1f9d0e-5d0b-5a55-9c8e-0f6f3a0f5b61", "clerk", 60_000_000, direct=False)
+    with penstock.connect(bench.url, clock=bench.clock) as other, other._engine.transaction() as tx:
+        tx.execute(ops.OpenSession(session))
+        for number in (1, 2):
+            tx.execute(ops.Take("orders", number, session, None))
+    assert [event.task_id for event in shop.q.history() if event.event == "take"] == [1, 2, 3]
 
 
 def test_a_transaction_on_a_connection_of_the_users_undoes_both_sides(shop):

@@ -18,7 +18,6 @@ declare
     v_plain boolean := false;
     v_told boolean := false;
     v_weak text;
-    v_token bigint;
     v_seqs bigint[];
     v_rising boolean;
 --unless lanes
@@ -27,6 +26,7 @@ declare
 --end
 --if lanes
     a @s.answer;
+    v_noted bigint[] := '{}';
     v_own boolean := true;
     v_own_pri bigint := -9223372036854775808;
     v_own_place bigint := -9223372036854775808;
@@ -131,9 +131,6 @@ begin
                 v_session := @s.join_session(p_session, p_name, p_session_ttl, p_direct, v_now);
             end if;
             v_told := c.history or v_listen;
-            if v_told then
-                select last_value into v_token from @s.tokens;
-            end if;
 --unless lanes
             select m.pri, m.seq into v_from_pri, v_from_seq from @s.line_@n() m;
 --end
@@ -169,6 +166,7 @@ begin
                 a := @s.grant_@n(c, p_lane, null, null, v_now, p_now is null, v_session, p_ttr);
                 exit when a.seq is null;
                 v_left := v_left - 1;
+                v_noted := v_noted || a.seq;
                 return next a;
             end loop;
         else
@@ -211,6 +209,7 @@ begin
                         update @s.tasks_@n x set @taking_v where x.seq = v_seq
                             returning 'task', @n, null::integer, null, v_now, @row into a;
                         v_left := v_left - 1;
+                        v_noted := v_noted || v_seq;
                         return next a;
                         exit when v_left = 0;
                     end if;
@@ -237,6 +236,7 @@ begin
                 end if;
                 get diagnostics v_granted = row_count;
                 v_left := v_left - v_granted;
+                v_noted := v_noted || v_seqs;
                 v_head_pri := null;
 --end
                 v_own_pri := v_pri;
@@ -284,6 +284,7 @@ begin
                 end if;
                 return query select * from @s.hand_out_@n(g.seqs, v_at, v_session, p_ttr);
                 v_left := v_left - v_granted;
+                v_noted := v_noted || g.seqs;
                 delete from @s.tickets_@n where ctid = any (g.tickets);
                 insert into @s.tickets_@n (pri, place, lane)
                     select m.pri, m.place, m.lane from unnest(g.pris, g.places, g.lanes) m (pri, place, lane);
@@ -309,6 +310,7 @@ begin
             a := @s.grant_@n(c, v_lane, v_pri, v_place, v_now, p_now is null, v_session, p_ttr);
             if a.seq is not null then
                 v_left := v_left - 1;
+                v_noted := v_noted || a.seq;
                 return next a;
                 exit when v_left = 0;
             end if;
@@ -318,7 +320,12 @@ begin
 --end
     if v_granted > 0 then
         if v_told then
-            return query select * from @s.note_takes_@n(c, v_now, v_session, v_token, v_listen);
+--unless lanes
+            return query select * from @s.note_takes_@n(c, v_now, v_seqs, v_listen);
+--end
+--if lanes
+            return query select * from @s.note_takes_@n(c, v_now, v_noted, v_listen);
+--end
         end if;
         insert into @s.counts_@n values (v_granted, 'ready', 'taken', 'take');
     end if;
@@ -348,14 +355,12 @@ begin
 end $$;
 
 -- What a batch of grants leaves in the history and tells listeners.
-create or replace function @s.note_takes_@n(c @s.tubes, p_now bigint, p_session bigint, p_after bigint, p_listen boolean)
+create or replace function @s.note_takes_@n(c @s.tubes, p_now bigint, p_seqs bigint[], p_listen boolean)
 returns setof @s.answer language plpgsql as $$
 declare
     t @s.task;
 begin
-    for t in select * from @s.tasks_@n
-        where session = p_session and state = 'taken' and token > p_after and xmin = pg_current_xact_id()::xid order by token
-    loop
+    for t in select * from @s.tasks_@n where seq = any (p_seqs) order by token loop
         return query select * from @s.note_take(c, t, p_now, p_listen);
     end loop;
 end $$;
