@@ -56,8 +56,14 @@ def test_every_task_is_done_once_and_its_result_is_a_row(spark: Any, url: str, q
     workers = {event.worker for event in q.history() if event.event == "take"}
     assert workers <= {f"spark:{done.run}:0", f"spark:{done.run}:1"}
     assert tube.statistics().tasks["kept"] == 40
+    for data in ("again", "before"):
+        tube.put(data)
+        tube.take().bury()
+    tube.kick(1)
     tube.put(50)
-    assert results(fleet(spark, url, "jobs", crews.square, workers=1)) == {50: 2500}, "those of this fleet"
+    done = fleet(spark, url, "jobs", crews.square, workers=1)
+    rows = {json.loads(row.data): (row.state, row.result) for row in done.results().collect()}
+    assert rows == {50: ("done", "2500"), "again": ("buried", None)}, "those of this fleet"
 
 
 KINDS: list[tuple[str, Any]] = [

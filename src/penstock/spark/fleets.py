@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.blocking import Queue, connect
 from penstock.engines import engine_name
 from penstock.model import ops
-from penstock.model.duration import FOREVER, SECOND, Seconds, date, length
+from penstock.model.duration import FOREVER, SECOND, Seconds, length
 from penstock.model.errors import EngineUnavailable, NotWritable, UsageError
 from penstock.model.session import DEFAULT_TTL, check_ttl
 from penstock.model.stats import Statistics
 from penstock.model.tube import check_count
+from penstock.spark.earlier import Earlier
 from penstock.spark.options import resolved
 from penstock.spark.progress import Follower, follower
 from penstock.spark.roster import NOW, STOP, Roster, expire, refund
@@ -59,10 +60,10 @@ class Counts(NamedTuple):
 class Fleet:
     """A fleet that has done its work."""
 
-    def __init__(self, spark: SparkSession, url: str, tube: str, run: str, counts: Counts, began: int) -> None:
+    def __init__(self, spark: SparkSession, url: str, tube: str, run: str, counts: Counts, earlier: Earlier) -> None:
         self._spark = spark
         self._url = url
-        self._began = began
+        self._earlier = earlier
         self.tube = tube
         self.run = run
         """Its name; workers are called spark:<run>:<number>, in the history too."""
@@ -72,15 +73,13 @@ class Fleet:
         return f"<Fleet {self.run}: {', '.join(f'{number} {name}' for name, number in self.counts._asdict().items())}>"
 
     def results(self) -> DataFrame:
-        """What became of the tasks: those that are done since the fleet began and kept, and all that are buried.
+        """What became of the tasks: those that are done since the fleet began and kept, and those buried since then.
 
-        Results are stored with the ack, for as long as the tube keeps its tasks (keep=).
+        Results are stored with the ack, for as long as the tube keeps its tasks (keep=). What others did to the tube
+        meanwhile is there too. The columns are those of feed results.
         """
         reader = self._spark.read.format("penstock").option("url", self._url).option("tube", self.tube)
-        found = reader.option("feed", "results").load()
-        began = date(self._began)
-        assert began is not None
-        return found.where((found.state == "buried") | (found.done_at >= began))
+        return self._earlier.later(self._spark, reader.option("states", "done,buried").load())
 
 
 def fleet(
@@ -123,7 +122,7 @@ def fleet(
     """
     from penstock.spark.crew import Plan
 
-    place, local = _place(spark, os.fspath(url))
+    place = _place(os.fspath(url))
     number = check_count(_slots_of(spark) if workers is None else workers, "workers")
     ttl = DEFAULT_TTL if session_ttl is None else check_ttl(session_ttl)
     plan = Plan(
@@ -131,7 +130,7 @@ def fleet(
         url=place,
         machine=machine(),
         tube=tube,
-        target=target(handler, tuple(sys.path) if local else ()),
+        target=target(handler, _path(spark)),
         options=options,
         slots=check_count(slots, "slots"),
         prefetch=check_count(prefetch, "prefetch", 0),
@@ -166,7 +165,7 @@ class _Voyage:
         self._over = threading.Event()
         self._trouble: BaseException | None = None
         self._before = self._statistics()
-        self._began = queue._engine.clock.now()
+        self._earlier = Earlier.look(queue._engine, plan.tube)
         self._stopped = False
 
     def sail(self) -> Fleet:
@@ -179,11 +178,11 @@ class _Voyage:
         if self._trouble is not None:
             self._trouble.add_note(f"penstock: what the fleet held of tube {self._plan.tube!r} was given back")
             raise self._trouble
-        return Fleet(
-            self._spark, self._plan.url, self._plan.tube, self._plan.run, self._counts(self._statistics()), self._began
-        )
+        counts = self._counts(self._statistics())
+        return Fleet(self._spark, self._plan.url, self._plan.tube, self._plan.run, counts, self._earlier)
 
     def _run(self) -> None:
+        self._roster.open(self._queue._session)
         self._start()
         try:
             if self._max_runtime is not None:
@@ -315,19 +314,15 @@ def _plain_interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _place(spark: SparkSession, url: str) -> tuple[str, bool]:
-    """The URL as executors can use it, and whether they are on this machine."""
+def _place(url: str) -> str:
+    """The URL as executors can use it; each of them checks that a file is on its machine."""
+    return url if engine_name(resolved(url)) == "postgresql" else absolute(resolved(url))
+
+
+def _path(spark: SparkSession) -> tuple[str, ...]:
+    """Where executors find modules as the driver does: they are on its machine."""
     master = str(spark.conf.get("spark.master", ""))
-    local = master == "local" or master.startswith("local[")
-    if engine_name(resolved(url)) == "postgresql":
-        return url, local
-    found = absolute(resolved(url))
-    if not local:
-        raise UsageError(
-            f"{found} is a file of this machine, and the master is {master!r}: SQLite works with a local master only; "
-            "use PostgreSQL on a cluster"
-        )
-    return found, local
+    return tuple(sys.path) if master.partition("[")[0] in ("local", "local-cluster") else ()
 
 
 def _slots_of(spark: SparkSession) -> int:

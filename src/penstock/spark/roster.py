@@ -1,4 +1,4 @@
-"""Who works in a fleet, and what the driver tells them: ledgers in the store.
+"""Who works in a fleet, and what the driver tells them: a ledger in the store.
 
 Spark tells a driver nothing about a worker that died, and a worker nothing about a job that was cancelled.
 """
@@ -6,19 +6,22 @@ Spark tells a driver nothing about a worker that died, and a worker nothing abou
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.engines import Engine
 from penstock.model import ops
-from penstock.model.errors import DuplicateKey, LeaseLost, NotOwner, NotTaken, TaskNotFound
+from penstock.model.errors import DuplicateKey, LeaseLost, NotOwner, NotTaken, SessionExpired, TaskNotFound
+from penstock.model.ledger import Note
 from penstock.model.session import DEFAULT_TTL, Session
 from penstock.model.state import State
 from penstock.model.task import Record
 
 PAGE = 1000
-STOP, NOW = 0, 1
-"""What can be ordered: take no more and finish what runs; give back what runs as well."""
+LEDGERS = "fleet:"
+DRIVER, STOP, NOW, FIRST = 0, 1, 2, 4
+"""Numbers of a ledger: who drives; the orders to finish what runs, and to give it back; then two for each worker."""
 
 
 class Worker(NamedTuple):
@@ -31,65 +34,85 @@ class Worker(NamedTuple):
 
 
 class Roster:
-    """The ledgers of one run."""
+    """The ledger of one run."""
 
     def __init__(self, engine: Engine, run: str) -> None:
         self._engine = engine
-        self._begun, self._ended, self._orders = f"fleet:{run}", f"fleet:{run}:ended", f"fleet:{run}:orders"
+        self._ledger = f"{LEDGERS}{run}"
+
+    def open(self, driver: Session) -> None:
+        """Written by the driver before there are workers; what drivers that died have left is forgotten."""
+        self._write(DRIVER, driver.uuid)
+        for ledger in self._engine.execute(ops.ListLedgers(LEDGERS)):
+            other = Roster(self._engine, ledger.removeprefix(LEDGERS))
+            if not other._is_driven():
+                other.forget()
 
     def begin(self, worker: Worker) -> None:
         """Written before the first task is taken, so that whoever is left can give back what the worker holds."""
-        text = json.dumps({"partition": worker.partition, "session": worker.uuid})
-        self._engine.execute(ops.WriteLedger(self._begun, worker.number, (text,)))
+        self._write(_begun(worker), json.dumps({"partition": worker.partition, "session": worker.uuid}))
 
     def has_begun(self) -> bool:
         """Whether anybody works."""
-        return bool(self._engine.execute(ops.LastNotes(self._begun)))
+        return any(note.number >= FIRST for note in self._engine.execute(ops.LastNotes(self._ledger)))
 
     def end(self, worker: Worker) -> None:
         """The worker holds nothing any more."""
         with suppress(DuplicateKey):
-            self._engine.execute(ops.WriteLedger(self._ended, worker.number, ("",)))
+            self._write(_begun(worker) + 1)
 
     def order(self, what: int) -> None:
         """Tell every worker, those too that have not begun yet."""
         with suppress(DuplicateKey):
-            self._engine.execute(ops.WriteLedger(self._orders, what, ("",)))
+            self._write(what)
 
     def ordered(self) -> int | None:
         """What was ordered."""
-        notes = self._engine.execute(ops.LastNotes(self._orders))
-        return notes[0].number if notes else None
+        notes = self._engine.execute(ops.ReadLedger(self._ledger, DRIVER, upto=NOW))
+        return notes[-1].number if notes else None
 
     def missing(self) -> list[Worker]:
         """Workers that have begun and did not say that they ended."""
-        ended = {number for number, _ in self._read(self._ended)}
+        notes = dict(self._workers())
         found = list[Worker]()
-        for number, text in self._read(self._begun):
-            if number not in ended:
+        for number, text in notes.items():
+            if (number - FIRST) % 2 == 0 and number + 1 not in notes:
                 known = json.loads(text)
-                found.append(Worker(number, known["partition"], known["session"]))
+                found.append(Worker((number - FIRST) // 2, known["partition"], known["session"]))
         return found
 
     def forget(self) -> None:
         """The run is over."""
-        for ledger in (self._begun, self._ended, self._orders):
-            for note in self._engine.execute(ops.LastNotes(ledger)):
-                self._engine.execute(ops.TrimLedger(ledger, note.number))
+        for note in self._engine.execute(ops.LastNotes(self._ledger)):
+            self._engine.execute(ops.TrimLedger(self._ledger, note.number))
 
-    def _read(self, ledger: str) -> list[tuple[int, str]]:
-        found = list[tuple[int, str]]()
-        while page := self._engine.execute(ops.ReadLedger(ledger, found[-1][0] if found else -1, PAGE)):
-            found += [(note.number, note.text) for note in page]
-        return found
+    def _write(self, number: int, text: str = "") -> None:
+        self._engine.execute(ops.WriteLedger(self._ledger, number, (text,)))
+
+    def _workers(self) -> Iterator[Note]:
+        after = FIRST - 1
+        while page := self._engine.execute(ops.ReadLedger(self._ledger, after, PAGE)):
+            yield from page
+            after = page[-1].number
+
+    def _is_driven(self) -> bool:
+        """Whether its driver lives."""
+        for note in self._engine.execute(ops.ReadLedger(self._ledger, DRIVER - 1, upto=DRIVER)):
+            with suppress(SessionExpired):
+                self._engine.execute(ops.Identify(note.text, leave=Session(note.text, "", DEFAULT_TTL)))
+                return True
+        return False
+
+
+def _begun(worker: Worker) -> int:
+    return FIRST + 2 * worker.number
 
 
 def expire(engine: Engine, workers: list[Worker]) -> None:
     """These workers have died: what they hold comes back now, as it does when the time of a session is over."""
     for worker in workers:
         # A session that has less time than before may end sooner than it would have.
-        session = Session(worker.uuid, "", 1)
-        engine.execute(ops.KeepAlive(session, engine.clock.now()))
+        engine.execute(ops.KeepAlive(Session(worker.uuid, "", 1), until=engine.execute(ops.GetMoment())))
     if workers:
         engine.execute(ops.Tick())
 
