@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from tests.support import postgres
 
 import penstock
 from penstock import UsageError
+from penstock.model import ops
 from penstock.spark import claims, events, reading, schemas, stores
 from penstock.spark.format import PenstockSource
 from penstock.spark.options import Options, resolved
@@ -125,9 +127,22 @@ def test_a_file_is_refused_on_another_machine(tmp_path, monkeypatch):
     place = Place(Options({"url": str(tmp_path / "tasks.db")}))
     assert place.store() is place.store()
     monkeypatch.setattr(stores, "machine", lambda: "elsewhere 1")
-    with pytest.raises(UsageError, match="SQLite works with a local master only; use PostgreSQL on a cluster"):
+    with pytest.raises(UsageError, match="SQLite needs all executors on the machine of the driver; use PostgreSQL"):
         place.store()
     stores.close_all()
+
+
+def test_the_parameters_of_the_last_query_count():
+    url = postgres.lent_place()
+    more = f"{url}{'&' if '?' in url else '?'}pool=3"
+    for given in (url, more, url):
+        place = Place(Options({"url": given}))
+        assert place.store().execute(ops.ListTubes()) == []
+    stores.store(more)
+    stores.make_room(url)
+    penstock.connect(url).close()
+    stores.close_all()
+    postgres.give_back(url)
 
 
 def test_a_queue_cannot_be_overwritten():

@@ -20,7 +20,7 @@ from penstock.model.session import Session
 from penstock.spark.options import resolved
 from penstock.spark.roster import NOW, STOP, Roster, expire
 from penstock.spark.roster import Worker as Member
-from penstock.spark.stores import check_machine
+from penstock.spark.stores import check_machine, make_room
 from penstock.spark.targets import Target, define
 from penstock.worker import Worker
 
@@ -68,6 +68,7 @@ def serve(plan: Plan) -> str:
     assert context is not None
     url = resolved(plan.url)
     check_machine(url, plan.machine)
+    make_room(url)
     name = f"spark:{plan.run}:{context.partitionId()}"
     member = Member(context.taskAttemptId(), context.partitionId(), str(uuid.uuid4()))
     with connect(url, session_ttl=plan.session_ttl) as queue:

@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from penstock.engines import Engine, engine_name, open_engine
+from penstock.engines import Engine, engine_name, open_engine, store_name
 from penstock.model.errors import UsageError
 
 _open: dict[tuple[int, str], Engine] = {}
@@ -17,8 +17,18 @@ def store(url: str) -> Engine:
     """The engine of a URL, for ops that hold no leases. It is closed with the process."""
     known = _open.get((os.getpid(), url))
     if known is None or not known.usable:
+        make_room(url)
         known = _open[os.getpid(), url] = open_engine(url, None, "strict")
     return known
+
+
+def make_room(url: str) -> None:
+    """A process that Spark uses again may have the place open with other parameters: those of the last query count."""
+    name = store_name(url)
+    for (pid, other), engine in list(_open.items()):
+        if pid == os.getpid() and other != url and store_name(other) == name:
+            engine.close()
+            del _open[pid, other]
 
 
 @atexit.register
@@ -56,5 +66,5 @@ def check_machine(url: str, planned_on: str) -> None:
     if engine_name(url) == "sqlite" and planned_on != machine():
         raise UsageError(
             f"{url} is a file on {planned_on.split()[0]}, and this executor runs on {socket.gethostname()}: "
-            "SQLite works with a local master only; use PostgreSQL on a cluster"
+            "SQLite needs all executors on the machine of the driver; use PostgreSQL on a cluster of several"
         )
