@@ -11,7 +11,7 @@ from tests.support.engines import ENGINES, Bench
 from penstock import UsageError
 from penstock.model import ops
 from penstock.model.duration import SECOND
-from penstock.spark import outcomes
+from penstock.spark import claim_log, outcomes
 from penstock.spark.claim_log import ClaimLog, claims
 
 TTL = 60 * SECOND
@@ -236,6 +236,23 @@ def test_the_last_query_that_attaches_itself_goes_on_alone(q, jobs, bench):
     assert second.take(1) == (1, [])
     second.ack(2)
     assert jobs.statistics().tasks["kept"] == 2
+
+
+def test_large_data_are_claimed_portion_by_portion(q, monkeypatch):
+    monkeypatch.setattr(claim_log, "FIRST", 2)
+    monkeypatch.setattr(claim_log, "PART_BYTES", 1000)
+    monkeypatch.setattr(claim_log, "BATCH_BYTES", 3000)
+    jobs = q.create_tube("jobs", keep=True)
+    jobs.put_many(["x" * size for size in (10, 900, 900, 10, 900, 900, 900, 10)])
+    log = attach(q)
+    sizes = []
+    while found := log.take(9)[0]:
+        sizes.append(found)
+    assert len(sizes) > 1 and sum(sizes) == 8
+    assert [len(claim.record.data) - 2 for claim in delivered(q)] == [10, 900, 900, 10, 900, 900, 900, 10]
+    assert [claim.number for claim in delivered(q)] == list(range(1, 9))
+    log.ack(8)
+    assert jobs.statistics().tasks["kept"] == 8
 
 
 def test_a_stream_stays_with_its_tube(q, jobs):

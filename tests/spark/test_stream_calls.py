@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from tests.conftest import Background
 from tests.support.engines import ENGINES
 
 import penstock
-from penstock import UsageError
+from penstock import EngineUnavailable, UsageError
 from penstock.spark import outcomes, schemas, stores
+from penstock.spark.claim_log import ClaimLog
 from penstock.spark.claims import TaskStream
 from penstock.spark.events import EventStream
 from penstock.spark.options import Options
@@ -152,6 +154,51 @@ def test_a_run_delivers_each_task_that_is_there_once(url):
         (0, "ready", 1), ("later", "ready", 0),
     ]  # fmt: skip
     q.close()
+
+
+@pytest.mark.parametrize("run", [False, True])
+def test_what_the_query_before_claims_at_the_last_moment_is_delivered_too(url, jobs, run, monkeypatch):
+    """Only PostgreSQL lets the new query attach itself while a transaction of the old one is open."""
+    jobs.put_many(range(6))
+    old, new = tasks(url), tasks(url)
+    checked = ClaimLog._check
+
+    def attach_meanwhile(log, tx):
+        checked(log, tx)
+        if log is old._log and new._log is None and log.last == 0:
+            Background(new.initialOffset).result()
+
+    if url.startswith("postgresql"):
+        monkeypatch.setattr(ClaimLog, "_check", attach_meanwhile)
+    assert latest(old, 0, 3) == 3
+    if run:
+        new.prepareForTriggerAvailableNow()
+    assert latest(new, 0, 2) == 2 and latest(new, 2, 2) == 3
+    assert latest(new, 3, 9) == 6 and latest(new, 6, 9) == 6
+    assert rows(new, 0, 6) == [1, 2, 3, 4, 5, 6]
+    assert states(jobs) == ["done"] * 6
+
+
+def test_a_call_that_failed_keeps_nothing_from_a_run(url, jobs, monkeypatch):
+    jobs.put_many(range(3))
+    reader = tasks(url)
+    reader.prepareForTriggerAvailableNow()
+    written = ClaimLog._write
+
+    def fail_once(log, tx, last, records):
+        monkeypatch.setattr(ClaimLog, "_write", written)
+        raise EngineUnavailable("no answer", "not_done")
+
+    monkeypatch.setattr(ClaimLog, "_write", fail_once)
+    assert latest(reader, 0) == 3
+    assert rows(reader, 0, 3) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["a\0b", "half \udc80"])
+def test_names_that_no_store_can_hold_are_refused(name):
+    for make in (tasks, events):
+        with pytest.raises(UsageError, match="option streamId"):
+            make("tasks.db", streamId=name)
 
 
 def test_a_run_on_an_empty_tube_ends_at_once(url, jobs):

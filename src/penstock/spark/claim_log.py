@@ -30,7 +30,15 @@ from penstock.model.session import Session
 from penstock.model.task import Record
 
 PAGE = 1000
-"""Claims that one transaction ends."""
+"""Claims that one transaction ends, at most."""
+FIRST = 100
+"""Tasks that are asked for before it is known how large they are."""
+PART_BYTES = 16 << 20
+"""Data that one statement or page carries, about."""
+MOST = 10_000
+"""Tasks that one call takes."""
+BATCH_BYTES = 256 << 20
+"""Data of a batch, about: one that is larger ends early, and the next one goes on."""
 NAMES = uuid.UUID("6c1f9d0e-5d0b-5a55-9c8e-0f6f3a0f5b61")
 """The session of a stream has the same uuid in every run, so a restarted query holds what the last one held."""
 LOST = (LeaseLost, NotOwner, NotTaken, TaskNotFound)
@@ -66,14 +74,25 @@ class Claim(NamedTuple):
         return ops.Lease(self.record.id, self.record.token)
 
 
+def portion(number: int, size: int, most: int = PAGE) -> int:
+    """How many more of such tasks are not too much at one time.
+
+    >>> portion(100, 5000), portion(100, 100 << 20), portion(2, 1 << 30)
+    (1000, 16, 1)
+    """
+    return max(1, min(most, PART_BYTES * number // max(1, size)))
+
+
 def claims(engine: Engine, stream: str, after: int, upto: int) -> Iterator[list[Claim]]:
     """Claims of a range, page by page. For any process: nothing is changed."""
+    limit = FIRST
     while after < upto:
-        page = engine.execute(ops.ReadLedger(f"claims:{stream}", after, PAGE, upto))
+        page = engine.execute(ops.ReadLedger(f"claims:{stream}", after, limit, upto))
         if not page:
             return
         yield [Claim.read(note) for note in page]
         after = page[-1].number
+        limit = portion(len(page), sum(len(note.text) for note in page))
 
 
 class ClaimLog:
@@ -85,6 +104,7 @@ class ClaimLog:
         self._tube = tube
         self.session = Session(str(uuid.uuid5(NAMES, stream)), f"spark stream {stream}", ttl, direct=False)
         self._config = engine.execute(ops.GetTube(tube))
+        self._page = FIRST
         self._epoch = self._attach()
         engine.execute(ops.OpenSession(self.session))
         engine.keep(self.session)
@@ -143,20 +163,41 @@ class ClaimLog:
     # -- taking ------------------------------------------------------------------------------------
 
     def take(self, number: int, wanted: Callable[[Record], bool] = lambda record: True) -> tuple[int, list[Record]]:
-        """Lease up to this many tasks and write them down as claims.
+        """Lease up to this many tasks and write them down as claims; fewer if their data are large.
 
         Answers how many were claimed, and what is leased but was not wanted.
         """
         # The session is what ends: a batch takes as long as it takes, and its driver lives or not.
         ttr = FOREVER if self._config.features.ttr else None
+        others: list[Record] = []
+        last, left, size, part = self.last, number, 0, FIRST
         with self._engine.transaction() as tx:
             self._check(tx)
-            records = tx.execute(ops.Take(self._tube, number, self.session, ttr)) or []
-            mine = [record for record in records if wanted(record)]
-            notes = tuple(Claim(n, record).note() for n, record in enumerate(mine, self.last + 1))
-            tx.execute(ops.WriteLedger(f"claims:{self.stream}", self.last + 1, notes))
-        self.last += len(mine)
-        return len(mine), [record for record in records if not wanted(record)]
+            while left > 0 and size < BATCH_BYTES:
+                asked = min(left, part)
+                records = tx.execute(ops.Take(self._tube, asked, self.session, ttr)) or []
+                left -= len(records)
+                size += sum(len(record.data) for record in records)
+                mine: list[Record] = []
+                for record in records:
+                    (mine if wanted(record) else others).append(record)
+                self._write(tx, last, mine)
+                last += len(mine)
+                if len(records) < asked:
+                    break
+                part = portion(number - left, size, MOST)
+        claimed, self.last = last - self.last, last
+        return claimed, others
+
+    def _write(self, tx: Transactor, last: int, records: list[Record]) -> None:
+        notes: list[str] = []
+        size = 0
+        for number, record in enumerate(records, last + 1):
+            notes.append(Claim(number, record).note())
+            size += len(notes[-1])
+            if size >= PART_BYTES or number == last + len(records):
+                tx.execute(ops.WriteLedger(f"claims:{self.stream}", number + 1 - len(notes), tuple(notes)))
+                notes, size = [], 0
 
     def give_back(self, records: Sequence[Record]) -> None:
         """Release what was leased and not claimed, as though it had not been taken."""
@@ -198,12 +239,13 @@ class ClaimLog:
         while self.acked < upto:
             with self._engine.transaction() as tx:
                 self._check(tx)
-                page = tx.execute(ops.ReadLedger(f"claims:{self.stream}", self.acked, PAGE, upto))
+                page = tx.execute(ops.ReadLedger(f"claims:{self.stream}", self.acked, self._page, upto))
                 last = page[-1].number if page else upto
                 tally = self._end(tx, [Claim.read(note) for note in page], last)
                 note = json.dumps({"at": self._engine.clock.now(), **tally})
                 tx.execute(ops.WriteLedger(f"acked:{self.stream}", last, (note,)))
             self.acked = last
+            self._page = portion(len(page), sum(len(note.text) for note in page))
             if tally["lost"]:
                 log.warning(
                     "stream %s: %d of %d leases were over before the batch was; others may have handled these tasks",

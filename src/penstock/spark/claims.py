@@ -7,7 +7,7 @@ An offset is a place in the stream's claim log (claim_log.py). Spark says in `la
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from penstock.engines import arrow
 from penstock.engines.scan import id_text
 from penstock.model import ops
 from penstock.model.duration import SECOND
+from penstock.model.errors import DuplicateKey
 from penstock.model.task import Record
 from penstock.spark.claim_log import Claim, ClaimLog, claims
 from penstock.spark.options import Options
@@ -62,7 +63,8 @@ class TaskStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_known(*KNOWN)
         self._place = Place(options)
         self._tube = options.tube
-        self._stream = options.needed("streamId")
+        options.needed("streamId")
+        self._stream = str(options.name("streamId"))
         self._columns = columns_of("claims", schema)
         self._limit = options.number("maxTasksPerTrigger", 10_000)
         self._lease = max(1, int(options.seconds("lease", 60) * SECOND))
@@ -108,7 +110,16 @@ class TaskStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- what that means -----------------------------------------------------------------------------
 
     def _patiently(self, call: Callable[[], R]) -> R:
-        return patiently(call, lambda: None if self._log is None else self._log.reload())
+        def last_word() -> R:
+            try:
+                return call()
+            except DuplicateKey:
+                # The query before this one was about to write when this one attached itself. What it claimed is
+                # delivered here, and it writes no more.
+                self._attached().reload()
+                return call()
+
+        return patiently(last_word, lambda: None if self._log is None else self._log.reload())
 
     def _latest(self, start: int, number: int) -> int:
         log = self._attached()
@@ -121,12 +132,11 @@ class TaskStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if log.last > start:  # claimed before a crash, and in no batch yet
             return min(log.last, start + number)
         if self._run is not None:
-            return start + self._run.take(number)
-        if self._idle.is_resting:
-            return start
-        found, _ = log.take(number)
-        self._idle.found(bool(found))
-        return start + found
+            self._run.take(number)
+        elif not self._idle.is_resting:
+            found, _ = log.take(number)
+            self._idle.found(bool(found))
+        return min(log.last, start + number)
 
     def _forget(self, log: ClaimLog) -> None:
         if time.monotonic() - self._trimmed_at >= TRIM_EVERY:
@@ -166,15 +176,18 @@ class Run:
     def __init__(self, log: ClaimLog, extent: tuple[int, int] | None) -> None:
         self._log = log
         self._highest = -1 if extent is None else extent[1]
-        self._claimed: dict[int, int | None] = {}
-        """By seq the token of the lease under which a task was claimed."""
+        self._claimed = Numbers()
+        self._looked: list[int] = []
         self._held: list[Record] = []
         self._over = extent is None
 
     def take(self, number: int) -> int:
         """Claim up to this many tasks; answers how many, 0 when the run is over."""
         while not self._over:
+            self._looked = []
             found, others = self._log.take(number, self._is_wanted)
+            # Not before: what a call has leased that failed comes again.
+            self._claimed.update(self._looked)
             self._held += others
             self._over = not found and (not others or len(self._held) >= HELD)
             if found:
@@ -184,7 +197,30 @@ class Run:
         return 0
 
     def _is_wanted(self, record: Record) -> bool:
-        return record.seq <= self._highest and self._claimed.setdefault(record.seq, record.token) == record.token
+        wanted = record.seq <= self._highest and record.seq not in self._claimed
+        if wanted:
+            self._looked.append(record.seq)
+        return wanted
+
+
+class Numbers:
+    """A set of numbers that mostly follow each other, in little room.
+
+    >>> seen = Numbers()
+    >>> seen.update([7, 1_000_000, -3])
+    >>> [number in seen for number in (7, 8, 1_000_000, -3, 2)]
+    [True, False, True, True, False]
+    """
+
+    def __init__(self) -> None:
+        self._bits: dict[int, int] = {}
+
+    def update(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._bits[number >> 10] = self._bits.get(number >> 10, 0) | 1 << (number & 1023)
+
+    def __contains__(self, number: int) -> bool:
+        return bool(self._bits.get(number >> 10, 0) >> (number & 1023) & 1)
 
 
 def _rows(limit: ReadLimit) -> int:

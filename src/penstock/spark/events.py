@@ -41,7 +41,7 @@ class EventStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options.check_known(*KNOWN)
         self._place = Place(options)
         self._scan = scan_of(options, columns_of("events", schema))
-        self._name = options.text("streamId")
+        self._name = options.name("streamId")
         self._limit = options.number("maxEventsPerTrigger", 1_000_000)
         self._number = options.number("numPartitions", 0)
         self._idle = Idle(options.seconds("pollInterval", 0.5))

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from penstock.engines import engine_name
 from penstock.model import duration
 from penstock.model.errors import UsageError
+from penstock.model.tube import check_text
 
 FEEDS = ("tasks", "events", "results")
 
@@ -28,6 +29,10 @@ class Options:
 
     def text(self, name: str, default: str | None = None) -> str | None:
         return self._given.get(name.lower(), default)
+
+    def name(self, name: str) -> str | None:
+        """A name that somebody gives, which becomes part of one in the store."""
+        return check_text(self.text(name), f"option {name}")
 
     def needed(self, name: str) -> str:
         value = self.text(name)
