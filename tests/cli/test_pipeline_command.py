@@ -9,6 +9,9 @@ import pytest
 from tests.cli.shell import Shell
 
 import penstock
+from penstock.model.errors import EngineUnavailable
+from penstock.pipeline.run import keep_on
+from penstock.spark import feeds, stores
 
 COMMANDS = ("run lake", "report lake", "replay lake mail --id x", "compact lake", "vacuum lake")
 
@@ -46,3 +49,34 @@ def test_a_queue_that_is_not_there_is_refused_before_spark_starts(shell: Shell):
 def test_the_group_explains_itself_without_spark(shell: Shell):
     ran = shell.run("pipeline")
     assert ran.status == 0 and "vacuum" in ran.out
+
+
+def test_a_reader_that_will_not_come_back_is_forgotten(shell: Shell):
+    url = str(shell.folder / "tasks.db")
+    with penstock.connect(url) as queue:
+        queue.create_tube("mail", history=True).put(1)
+    store = stores.store(stores.absolute(url))
+    feeds.advance(store, "dashboard", 1)
+    feeds.advance(store, "lake:1", 0)
+    assert shell.inside("pipeline", "readers").out == "READER     SEQ\nlake:1       0\ndashboard    1\n"
+    ran = shell.inside("pipeline", "forget", "board")
+    assert ran.status == 64 and "nobody called 'board' reads events" in ran.err
+    assert shell.inside("pipeline", "forget", "lake:1", "--json").document == {"forgotten": 1, "reader": "lake:1"}
+    assert shell.inside("pipeline", "readers", "--json").document == {"reader": "dashboard", "seq": 1}
+
+
+class Enough(Exception):
+    """The end of a run that has none."""
+
+
+def test_a_run_that_stays_goes_on_after_a_queue_did_not_answer():
+    results = [None, EngineUnavailable("no answer"), RuntimeError("EngineUnavailable: none"), None, Enough()]
+    told, pauses = list[str](), list[float]()
+
+    def once() -> None:
+        if (result := results.pop(0)) is not None:
+            raise result
+
+    with pytest.raises(Enough):
+        keep_on(once, 5, lambda error: told.append(str(error)), pauses.append)
+    assert told == ["no answer", "none"] and pauses == [5, 5, 5, 5]

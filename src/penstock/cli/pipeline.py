@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -48,6 +48,8 @@ def register(app: typer.Typer) -> None:
         ],
         compact: ["penstock pipeline compact lake"],
         vacuum: ["penstock pipeline vacuum lake", "penstock pipeline vacuum lake --older-than 2h --dry-run"],
+        readers: ["penstock pipeline readers"],
+        forget: ["penstock pipeline forget dashboard"],
     }
     for function, lines in examples.items():
         command(group, function.__name__, panel=PANEL, examples=lines)(function)
@@ -70,6 +72,9 @@ def run(
         bool, typer.Option(help="Forget events in the queue once they are in the lake and nobody else needs them.")
     ] = False,
     limit: Annotated[int, typer.Option(metavar="N", help="Events of one step, at most.")] = 2_000_000,
+    allow_loss: Annotated[
+        bool, typer.Option("--allow-loss", help="Go on although events were removed that are not in the lake.")
+    ] = False,
     master: Master = None,
 ) -> None:
     """Bring events that are not in the lake yet into it: raw, as lives and attempts of tasks, and counted.
@@ -80,15 +85,23 @@ def run(
     check_count(limit, "limit")
     found = _lake(lake, new=True)
     with in_order(), _spark(master, queue=True) as (spark, url):
+        from penstock.pipeline.run import keep_on
         from penstock.pipeline.run import run as to_end
 
-        while True:
+        def once() -> None:
             with output.progress("into the lake", _pending(url, found)) as tell:
-                done = to_end(spark, url, found, limit=limit, purge=purge, tell=tell)
+                done = to_end(spark, url, found, limit=limit, purge=purge, allow_loss=allow_loss, tell=tell)
+            if done.held_by is not None:
+                output.message(
+                    f"the queue keeps events that are in the lake: {done.held_by} has not read them; "
+                    f"`penstock pipeline forget {shlex.quote(done.held_by)}` if it will not come back"
+                )
             output.number("events", done.events, **{k: v for k, v in asdict(done).items() if k != "events"})
-            if every is None:
-                return
-            threading.Event().wait(float(every))
+
+        if every is None:
+            once()
+        else:
+            keep_on(once, float(every), output.complain)
 
 
 def report(
@@ -126,8 +139,14 @@ def replay(
         str, typer.Option(metavar="NAME", help="Of the replay: with the same one it goes on, and puts nothing twice.")
     ],
     where: Annotated[
-        str, typer.Option(metavar="SQL", help="Which lives of tasks; --dry-run tells how many. If left out, all.")
+        str,
+        typer.Option(
+            metavar="SQL", help="Which tasks; --dry-run tells how many. If left out, all that are done or buried."
+        ),
     ] = "true",
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="Also tasks that wait or run; they are there twice then.")
+    ] = False,
     chunk: Annotated[int, typer.Option(metavar="N", help="Tasks of one transaction, about.")] = 100_000,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and put nothing.")] = False,
     master: Master = None,
@@ -143,14 +162,15 @@ def replay(
     with in_order(), _spark(master, queue=True) as (spark, url), output.progress("replay") as tell:
         from penstock.pipeline.replay import replay as put_again
 
-        done = put_again(
-            spark, url, found, tube, id, where=where, chunk=chunk, dry_run=dry_run, tell=lambda done, _: tell(done)
-        )
+        more: dict[str, Any] = {"where": where, "unfinished": unfinished, "chunk": chunk, "dry_run": dry_run}
+        done = put_again(spark, url, found, tube, id, **more, tell=lambda done, _: tell(done))
     if done.without_data:
         output.message(f"{output.tasks(done.without_data)} came without data: their tube had no history_data")
-    more = asdict(done)
+    if done.unfinished:
+        output.message(f"{output.tasks(done.unfinished)} left out that wait or run; --unfinished puts them too")
+    told = asdict(done)
     name = "tasks" if dry_run else "put"
-    output.number(name, more.pop(name), **more)
+    output.number(name, told.pop(name), **told)
     if not done.tasks:
         raise typer.Exit(NOTHING_THERE)
 
@@ -174,13 +194,54 @@ def vacuum(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and remove nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also what is younger than an hour: nobody may use the lake meanwhile.")
+    ] = False,
 ) -> None:
     """Remove files that no version of the lake needs: of runs that were cut off, and from before compactions."""
     from penstock.pipeline.vacuum import DAY
     from penstock.pipeline.vacuum import vacuum as clean
 
-    done = clean(_lake(lake), older_than=DAY if older_than is None else float(older_than), dry_run=dry_run)
+    age = DAY if older_than is None else float(older_than)
+    done = clean(_lake(lake), older_than=age, dry_run=dry_run, force=force)
     output.number("directories", done.directories, bytes=done.bytes, versions=done.versions)
+
+
+def readers() -> None:
+    """List who reads the events of the queue and how far; what one of them has not read is not purged."""
+    with _feeds() as (feeds, engine):
+        found = sorted(feeds.positions(engine).items(), key=lambda it: it[1])
+    if not output.as_json():
+        output.table(("reader", "seq"), found, right=("seq",))
+        return
+    for name, seq in found:
+        output.json_line({"reader": name, "seq": seq})
+
+
+def forget(
+    reader: Annotated[str, typer.Argument(metavar="READER", help="As `penstock pipeline readers` calls it.")],
+) -> None:
+    """Wait no longer for a reader of events that will not come back: a stream, or a lake that was removed."""
+    with _feeds() as (feeds, engine):
+        if reader not in feeds.positions(engine):
+            raise UsageError(f"nobody called {reader!r} reads events; `penstock pipeline readers` lists who does")
+        feeds.leave(engine, reader)
+    output.number("forgotten", 1, reader=reader)
+
+
+@contextmanager
+def _feeds() -> Iterator[tuple[Any, Any]]:
+    """What keeps the positions of readers, and the store that has them."""
+    from penstock.engines import open_engine
+    from penstock.spark import feeds
+
+    url = settings.url()
+    check_store(url)
+    engine = open_engine(url, None, "strict")
+    try:
+        yield feeds, engine
+    finally:
+        engine.close()
 
 
 def _lake(directory: str, new: bool = False) -> Lake:

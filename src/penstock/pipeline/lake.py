@@ -49,6 +49,8 @@ class Snapshot:
     """The same in all versions: the queue knows the lake by it."""
     upto: int = 0
     """The history's position up to which events are in the lake."""
+    last: str = ""
+    """The event there, shortly: by it the lake knows its queue again."""
     made_at: float = 0.0
     segments: tuple[Segment, ...] = ()
     layout: int = LAYOUT
@@ -60,7 +62,9 @@ class Snapshot:
     def paths(self, table: str) -> list[str]:
         return [segment.path for segment in self.of(table)]
 
-    def with_segments(self, added: Iterable[Segment], removed: Iterable[Segment] = (), upto: int = 0) -> Snapshot:
+    def with_segments(
+        self, added: Iterable[Segment], removed: Iterable[Segment] = (), upto: int = 0, last: str = ""
+    ) -> Snapshot:
         """What comes after this one."""
         gone = set(removed)
         kept = [segment for segment in self.segments if segment not in gone]
@@ -69,6 +73,7 @@ class Snapshot:
             version=self.version + 1,
             id=self.id or uuid.uuid4().hex[:12],
             upto=max(self.upto, upto),
+            last=last or self.last,
             made_at=time.time(),
             segments=tuple(sorted([*kept, *added], key=lambda it: (it.table, it.lo, it.hi, it.path))),
         )
@@ -117,6 +122,10 @@ class Lake:
     def begin(self) -> Snapshot:
         """The last version; the first one, empty, is made if there is none."""
         while not (found := self.snapshot()).version:
+            if (names := _names(self.root)) and LOG not in names:
+                raise UsageError(
+                    f"{self.root} is no lake and not empty: {sorted(names)[0]} is in it; name a directory that is new"
+                )
             self.publish(found.with_segments(()), ())
         return found
 
@@ -125,10 +134,9 @@ class Lake:
 
         added: its new segments. They are on disk before: what is in the lake may be forgotten by the queue.
         """
-        for segment in added:
-            sync(self.root / segment.path)
+        self.keep(segment.path for segment in added)
         log = self.root / LOG
-        log.mkdir(parents=True, exist_ok=True)
+        _make(log)
         draft = log / f".{uuid.uuid4().hex}"
         with open(draft, "x") as file:
             json.dump(asdict(snapshot), file)
@@ -140,9 +148,24 @@ class Lake:
             return False
         finally:
             draft.unlink()
-        _sync_one(log)
-        _sync_one(self.root)
+        _sync(log)
         return True
+
+    def keep(self, paths: Iterable[str]) -> None:
+        """Have what was written there on disk, with all directories that lead to it.
+
+        They are touched before, so that no vacuum takes them for abandoned, however long ago they were written.
+        """
+        found = list(paths)
+        for home in {home_of(path) for path in found}:
+            os.utime(self.root / home)
+        above = set[Path]()
+        for path in found:
+            for inside in (self.root / path, *(self.root / path).rglob("*")):
+                _sync(inside)
+            above.update((self.root / path).relative_to(self.root).parents)
+        for directory in sorted(above, reverse=True):
+            _sync(self.root / directory)
 
     def _entry(self, version: int) -> Path:
         return self.root / LOG / f"{version:020}.json"
@@ -165,7 +188,12 @@ class Lake:
 def discard(lake: Lake, segments: Iterable[Segment]) -> None:
     """Remove files that no version names. What is left behind by a crash here is found by vacuum."""
     for segment in segments:
-        shutil.rmtree(lake.root.joinpath(*segment.path.split("/")[:2]), ignore_errors=True)
+        shutil.rmtree(lake.root / home_of(segment.path), ignore_errors=True)
+
+
+def home_of(path: str) -> str:
+    """The directory that one attempt has written."""
+    return "/".join(path.split("/")[:2])
 
 
 def _directory(root: str | Path) -> Path:
@@ -196,16 +224,16 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def sync(path: Path) -> None:
-    """Have a file, or all that is in a directory, on disk."""
-    if path.is_dir():
-        for name in os.listdir(path):
-            sync(path / name)
-    _sync_one(path)
-    _sync_one(path.parent)
+def _make(directory: Path) -> None:
+    """Make a directory that is still there after a crash of the machine."""
+    if directory.is_dir():
+        return
+    _make(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync(directory.parent)
 
 
-def _sync_one(path: Path) -> None:
+def _sync(path: Path) -> None:
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.model import ops
 from penstock.model.errors import DuplicateKey, UsageError
 from penstock.pipeline import bronze, silver
-from penstock.pipeline.lake import PLANS, Lake, Snapshot, sync
+from penstock.pipeline.lake import PLANS, Lake, Snapshot
 from penstock.pipeline.queries import query
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 CHUNK = 100_000
 LEDGER = "replay:"
+FINISHED = "state IN ('done', 'buried')"
+"""What no worker takes any more."""
 SCHEMA = "first bigint, pri bigint, lane string, key string, data string, body binary"
 
 
@@ -44,6 +46,8 @@ class Replay:
     """Tasks that were not put because a live one has their key."""
     without_data: int = 0
     """Lives that were chosen but cannot be put: their tube had no history_data."""
+    unfinished: int = 0
+    """Lives that `where` means too, and that were left out: their tasks wait or run."""
 
 
 def replay(
@@ -54,6 +58,7 @@ def replay(
     id: str,
     *,
     where: str = "true",
+    unfinished: bool = False,
     chunk: int = CHUNK,
     dry_run: bool = False,
     tell: Callable[[int, int], None] = lambda done, all: None,
@@ -64,6 +69,7 @@ def replay(
     tube: where to put them
     id: the replay's name; with the same one it goes on, and never puts a task twice
     where: SQL over the columns of silver.lives()
+    unfinished: also tasks that wait or run, which are then there twice
     chunk: tasks of one transaction, about
     dry_run: only count
     tell: told how many chunks of how many are done
@@ -76,16 +82,18 @@ def replay(
     plan = _plan(engine, id)
     if plan is None or dry_run:
         snapshot = lake.needed()
-        chosen = _chosen(spark, lake, snapshot, where)
-        tasks, without = chosen.selectExpr("count(*)", "count_if(data_seq IS NULL)").collect()[0]
-        if dry_run or tasks == without:
-            _check_data(tasks, without, dry_run)
-            return Replay(id, tube, tasks, 0, 0, without)
-        plan = _planned(spark, engine, lake, snapshot, chosen, id, tube, where, tasks, without, chunk)
-    _check_same(plan, id, tube, where, lake)
+        meant = _chosen(spark, lake, snapshot, where)
+        chosen = meant if unfinished else meant.where(FINISHED)
+        counts = _counted(meant, unfinished)
+        if dry_run or not counts["tasks"] - counts["without"]:
+            _check_data(counts["tasks"], dry_run)
+            return Replay(id, tube, counts["tasks"], 0, 0, counts["without"], counts["unfinished"])
+        meaning = {"lake": snapshot.id, "tube": tube, "where": where, "all": unfinished}
+        plan = _planned(spark, engine, lake, snapshot, chosen, id, {**meaning, **counts}, chunk)
+    _check_same(plan, id, tube, where, unfinished, lake)
     for number in range(_done(engine, id), len(plan["chunks"])):
         tell(number, len(plan["chunks"]))
-        _put(spark, url, lake, plan, id, number, payload)
+        _put_once(spark, engine, url, lake, plan, id, number, payload)
         with suppress(DuplicateKey):
             engine.execute(ops.WriteLedger(LEDGER + id, number + 1, ("{}",)))
     shutil.rmtree(lake.path(plan["path"]), ignore_errors=True)
@@ -103,8 +111,18 @@ def _chosen(spark: SparkSession, lake: Lake, snapshot: Snapshot, where: str) -> 
         raise UsageError(f"where {where!r} cannot be used: {told}; there are {columns}") from None
 
 
-def _check_data(tasks: int, without: int, dry_run: bool) -> None:
-    if tasks and tasks == without and not dry_run:
+def _counted(meant: DataFrame, unfinished: bool) -> dict[str, int]:
+    chosen = "true" if unfinished else FINISHED
+    found = meant.selectExpr(
+        f"count_if({chosen}) AS tasks",
+        f"count_if({chosen} AND data_seq IS NULL) AS without",
+        f"count_if(NOT ({chosen})) AS unfinished",
+    ).collect()[0]
+    return dict(found.asDict())
+
+
+def _check_data(tasks: int, dry_run: bool) -> None:
+    if tasks and not dry_run:
         raise UsageError(
             f"the lake has no data of these {tasks} tasks: a tube keeps it in its history with history_data=True "
             "(`penstock alter TUBE --history-data yes`)"
@@ -118,28 +136,24 @@ def _planned(
     snapshot: Snapshot,
     chosen: DataFrame,
     id: str,
-    tube: str,
-    where: str,
-    tasks: int,
-    without: int,
+    meaning: dict[str, Any],
     chunk: int,
 ) -> dict[str, Any]:
     """Write down what is to be put; of two that do so at one time the first counts."""
-    chunks = max(1, math.ceil((tasks - without) / chunk))
+    chunks = math.ceil((meaning["tasks"] - meaning["without"]) / chunk)
     path = lake.place(PLANS, 0, snapshot.upto)
     events = bronze.read(spark, lake, snapshot.of(bronze.TABLE))
     rows = spark.sql(query("replay"), lives=chosen, events=events)
     numbered = rows.repartitionByRange(chunks, "first").sortWithinPartitions("first")
     lake.table.write(numbered.selectExpr("*", "spark_partition_id() AS chunk"), lake.path(path), by="chunk")
-    sync(lake.root / path)
+    lake.keep([path])
     sizes = [lake.segment(PLANS, f"{path}/chunk={number}", 0, 0) for number in range(chunks)]
     used = lake.table.read(spark, [lake.path(path)], SCHEMA).selectExpr(
         "coalesce(bool_or(pri <> 0), false)", "coalesce(bool_or(lane IS NOT NULL), false)", "bool_or(key IS NOT NULL)"
     )
     names = [name for name, is_used in zip(("pri", "lane", "key"), used.collect()[0], strict=True) if is_used]
-    plan = {"lake": snapshot.id, "tube": tube, "where": where, "path": path, "columns": names}
-    counted = {"chunks": [0 if size is None else size.rows for size in sizes], "tasks": tasks, "without": without}
-    note = json.dumps({**plan, **counted})
+    counted = [0 if size is None else size.rows for size in sizes]
+    note = json.dumps({**meaning, "path": path, "columns": names, "chunks": counted})
     try:
         engine.execute(ops.WriteLedger(LEDGER + id, 0, (note,)))
     except DuplicateKey:
@@ -161,12 +175,32 @@ def _done(engine: Engine, id: str) -> int:
     return notes[0].number if notes else 0
 
 
-def _check_same(plan: dict[str, Any], id: str, tube: str, where: str, lake: Lake) -> None:
-    for name, given in (("tube", tube), ("where", where), ("lake", lake.needed().id)):
-        if plan[name] != given:
-            raise UsageError(
-                f"replay {id!r} was begun with {name} {plan[name]!r}, not {given!r}; give this one another id"
-            )
+def _check_same(plan: dict[str, Any], id: str, tube: str, where: str, unfinished: bool, lake: Lake) -> None:
+    meaning = {"tube": tube, "where": where, "unfinished": unfinished, "lake": lake.needed().id}
+    for name, given in meaning.items():
+        begun = plan["all" if name == "unfinished" else name]
+        if begun != given:
+            raise UsageError(f"replay {id!r} was begun with {name} {begun!r}, not {given!r}; give this one another id")
+
+
+def _put_once(
+    spark: SparkSession,
+    engine: Engine,
+    url: str,
+    lake: Lake,
+    plan: dict[str, Any],
+    id: str,
+    number: int,
+    payload: str,
+) -> None:
+    """Put a chunk. Another replay with this id may put it meanwhile, and remove what is read here when it is done."""
+    from penstock.spark import jobs
+
+    try:
+        _put(spark, url, lake, plan, id, number, payload)
+    except Exception:
+        if jobs.outcome(engine, _job(id, number)) is None:
+            raise
 
 
 def _put(spark: SparkSession, url: str, lake: Lake, plan: dict[str, Any], id: str, number: int, payload: str) -> None:
@@ -191,4 +225,4 @@ def _outcome(engine: Engine, plan: dict[str, Any], id: str) -> Replay:
     outcomes = [jobs.outcome(engine, _job(id, number)) for number in range(len(plan["chunks"]))]
     put = sum(outcome.new for outcome in outcomes if outcome is not None)
     existing = sum(outcome.existing for outcome in outcomes if outcome is not None)
-    return Replay(id, plan["tube"], plan["tasks"], put, existing, plan["without"])
+    return Replay(id, plan["tube"], plan["tasks"], put, existing, plan["without"], plan["unfinished"])

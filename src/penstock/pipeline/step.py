@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from penstock.model import ops
 from penstock.model.errors import UsageError
+from penstock.model.ledger import FORGOTTEN
 from penstock.pipeline import bronze, gold, silver
 from penstock.pipeline.lake import Lake, Snapshot, discard
 
@@ -35,6 +36,8 @@ class Step:
     upto: int
     events: int
     purged: int = 0
+    held_by: str | None = None
+    """Who reads the feed and keeps events from being forgotten that are in the lake."""
 
 
 def step(
@@ -44,6 +47,7 @@ def step(
     *,
     limit: int = EVENTS,
     purge: bool = False,
+    allow_loss: bool = False,
     at: Callable[[str], None] = lambda stage: None,
 ) -> Step:
     """Bring the next events of a queue into its lake.
@@ -51,6 +55,7 @@ def step(
     url: where the queue is, as for format("penstock"): no password in it, env:NAME or file:PATH instead
     limit: how many events, at most
     purge: forget events in the queue that are in the lake and that no other reader of the feed needs
+    allow_loss: go on although events were removed from the queue before they were in the lake
     at: told of every stage that was reached; what it raises ends the step
     """
     from penstock.spark.options import Options
@@ -59,7 +64,7 @@ def step(
     place = Place(Options({"url": url, "feed": "events"}))
     engine = place.store()
     for _ in range(TRIES):
-        before = _beginning(engine, lake)
+        before = _beginning(engine, lake, allow_loss)
         marks = engine.execute(ops.MarkHistory(before.upto, limit, 1))
         if not marks:
             return _after(engine, Step(before.version, before.upto, 0), before, purge)
@@ -70,27 +75,56 @@ def step(
     raise UsageError(f"{lake.root} was changed {TRIES} times while this step worked; let fewer write to one lake")
 
 
-def _beginning(engine: Engine, lake: Lake) -> Snapshot:
+def _beginning(engine: Engine, lake: Lake, allow_loss: bool) -> Snapshot:
     """The version to go on from. The queue keeps a note of the lake, by which the two know each other."""
     from penstock.spark import feeds
 
     lake.begin()
-    known = feeds.position(engine, consumer(lake.snapshot()), -1)
-    # Read after the note, which is written after a version is published.
+    known, forgotten = feeds.position(engine, consumer(lake.snapshot()), -1), _forgotten(engine)
+    # Read after these, which follow a version that is published.
     snapshot = lake.snapshot()
     if known < 0 and snapshot.upto:
         raise UsageError(
-            f"{lake.root} holds the history of another queue, up to {snapshot.upto}; name the queue it was made from, "
-            "or another directory"
+            f"{lake.root} holds the history of another queue, up to {snapshot.upto}, or of one that was told to forget "
+            "it; name the queue it was made from, or another directory"
         )
     if known > snapshot.upto:
         raise UsageError(
             f"{lake.root} ends at {snapshot.upto}, but it was at {known} before: it is an old copy, and events between "
             "may be gone; bring back the newer one, or begin a lake in another directory"
         )
+    if forgotten > snapshot.upto > 0 and not allow_loss:
+        raise UsageError(
+            f"{lake.root} ends at event {snapshot.upto}, and the queue was told to forget events up to {forgotten} "
+            "before they were in the lake; go on without them by --allow-loss (allow_loss=True)"
+        )
+    _check_same_history(engine, lake, snapshot)
     if known < 0:
         feeds.advance(engine, consumer(snapshot), 0)
     return snapshot
+
+
+def _forgotten(engine: Engine) -> int:
+    """Up to which event the history was forgotten."""
+    notes = engine.execute(ops.LastNotes(FORGOTTEN))
+    return notes[0].number if notes else 0
+
+
+def _check_same_history(engine: Engine, lake: Lake, snapshot: Snapshot) -> None:
+    """The queue has the event at which the lake ends, or had it."""
+    there = brief(engine, snapshot.upto)
+    if there == snapshot.last or (not there and _forgotten(engine) >= snapshot.upto):
+        return
+    raise UsageError(
+        f"the queue has no event {snapshot.upto} like the last one in {lake.root}: it was restored from a backup that "
+        "is older than the lake; begin a lake in another directory"
+    )
+
+
+def brief(engine: Engine, seq: int) -> str:
+    """An event of the history, shortly; empty if it is not there."""
+    found = engine.execute(ops.ReadHistory(after=seq - 1, limit=1, upto=seq))
+    return " ".join(str(it) for row in found for it in (row.at, row.tube, row.task_id, row.event, row.attempt))
 
 
 def consumer(snapshot: Snapshot) -> str:
@@ -102,7 +136,7 @@ def _apply(
     spark: SparkSession, place: Place, lake: Lake, before: Snapshot, hi: int, at: Callable[[str], None]
 ) -> tuple[Step, Snapshot] | None:
     """Write and publish (before.upto, hi]; None if somebody else was faster."""
-    lo = before.upto
+    lo, last = before.upto, brief(place.store(), hi)
     at("begun")
     raw = bronze.write(spark, lake, place, lo, hi)
     at("bronze")
@@ -114,7 +148,7 @@ def _apply(
     at("written")
     added = [*raw, *settled, *counted]
     base = before
-    while not lake.publish(after := base.with_segments(added, replaced, hi), added):
+    while not lake.publish(after := base.with_segments(added, replaced, hi, last), added):
         base = lake.snapshot()
         if base.upto != before.upto or not set(replaced) <= set(base.segments):
             discard(lake, added)
@@ -130,6 +164,7 @@ def _after(engine: Engine, step: Step, snapshot: Snapshot, purge: bool) -> Step:
     feeds.advance(engine, consumer(snapshot), snapshot.upto)
     if not purge:
         return step
-    upto = min(snapshot.upto, feeds.lowest(engine) or 0)
+    slowest, position = min(feeds.positions(engine).items(), key=lambda it: it[1])
+    upto = min(snapshot.upto, position)
     purged = engine.execute(ops.ForgetHistory(upto)) if upto > 0 else 0
-    return Step(step.version, step.upto, step.events, purged)
+    return replace(step, purged=purged, held_by=slowest if upto < snapshot.upto else None)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+LOCAL = "file://"
+"""Spark may have another file system by default."""
 
 
 class Size(NamedTuple):
@@ -41,15 +46,20 @@ class Parquet:
 
     def write(self, rows: DataFrame, path: str, by: str | None = None) -> None:
         writer = rows.write.option("compression", "zstd")
-        (writer.partitionBy(by) if by else writer).parquet(path)
+        (writer.partitionBy(by) if by else writer).parquet(LOCAL + path)
 
     def read(self, spark: SparkSession, paths: Sequence[str], schema: str) -> DataFrame:
         if not paths:
             return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*paths)
+        return spark.read.schema(schema).option("recursiveFileLookup", "true").parquet(*map(_escaped, paths))
 
     def size(self, path: Path) -> Size:
         import pyarrow.parquet as pq
 
         files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
         return Size(sum(pq.read_metadata(file).num_rows for file in files), sum(file.stat().st_size for file in files))
+
+
+def _escaped(path: str) -> str:
+    """Spark reads patterns, and a directory may be called lake[1]."""
+    return LOCAL + re.sub(r"([\\{}\[\]*?])", r"\\\1", path)
