@@ -403,8 +403,8 @@ LENT = 40
 """How often a place is lent."""
 OWN = """
     select relname, relname like 'stage\\_%%' from pg_class
-    where relnamespace = to_regnamespace(%s) and relkind = 'r' and relname !~ '_[0-9]+$'
-        and relname not in ('store', 'marker')
+    where relnamespace = to_regnamespace(%s) and relkind = 'r'
+        and (relname !~ '_[0-9]+$' or relname like 'stage\\_%%') and relname not in ('store', 'marker')
 """
 """Tables that are of no tube, and whether they are to be dropped rather than emptied."""
 
