@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from mmap import mmap
 
 from penstock.model.staging import StagedJob
+
+Buffer = bytes | mmap
 
 
 class Spool(ABC):
@@ -15,8 +19,8 @@ class Spool(ABC):
         """Keep a portion behind those that the part has."""
 
     @abstractmethod
-    def portions(self, job: str, part: str) -> list[bytes]:
-        """What was kept of a part, in order."""
+    def portions(self, job: str, part: str) -> Sequence[Buffer]:
+        """What was kept of a part, in order. It stays readable when the job is discarded."""
 
     @abstractmethod
     def discard(self, job: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.engines.spool import Buffer
 from penstock.engines.verbs.checks import missing
 from penstock.model.duration import FOREVER, At
 from penstock.model.errors import PayloadTooLarge, UsageError, shown
@@ -42,7 +43,7 @@ PLAIN = frozenset(("data", "body", "pri", "lane"))
 """What differs from task to task in ordinary bulk loads."""
 
 
-def read(rows: bytes) -> pa.Table:
+def read(rows: Buffer) -> pa.Table:
     """The table of an Arrow IPC stream, checked. Options that are null in every row are left out."""
     try:
         with pa.ipc.open_stream(pa.py_buffer(rows)) as stream:

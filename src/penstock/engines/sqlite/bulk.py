@@ -60,7 +60,8 @@ def load(tx: SqliteTransaction, op: ops.Load, now: int) -> list[PenstockError] |
         return None
     pris = None if op.pris is None else [fresh.pri if pri is None else pri for pri in op.pris]
     lanes = None if op.lanes is None else [fresh.lane if lane is None else lane for lane in op.lanes]
-    return [] if _stored(tx, tube, [Columns(op.data, pris, lanes, fresh, {})], now) else None
+    columns = Columns(op.data, pris, lanes, fresh, {})
+    return [] if _stored(tx, tube, [columns], len(op.data), set(pris or (fresh.pri,)), now) else None
 
 
 def promote(tx: SqliteTransaction, op: ops.Promote, now: int) -> Promoted | None:
@@ -75,8 +76,18 @@ def promote(tx: SqliteTransaction, op: ops.Promote, now: int) -> Promoted | None
     if tube.config.ttl == "derived" or any("key" in part.column_names for part in parts):
         return None
     fresh = rules.put(tube.config, Draft(""), now, 0, 0).after
-    columns = [_columns(tube, part, fresh, now) for part in parts if len(part)]
-    return Promoted(sum(map(len, parts))) if _stored(tx, tube, columns, now) else None
+    # Of a few bytes in a file many times as much becomes as values of Python: one portion at a time.
+    columns = (_columns(tube, part, fresh, now) for part in parts if len(part))
+    pris = {pri for part in parts for pri in _pris(part, fresh)}
+    number = sum(map(len, parts))
+    return Promoted(number) if _stored(tx, tube, columns, number, pris, now) else None
+
+
+def _pris(part: pa.Table, fresh: Record) -> list[int]:
+    """The priorities that occur."""
+    if "pri" not in part.column_names:
+        return [fresh.pri]
+    return [fresh.pri if pri is None else pri for pri in part["pri"].unique().to_pylist()]
 
 
 def _open(tx: SqliteTransaction, name: str, in_lanes: bool) -> SqliteTube | None:
@@ -103,15 +114,16 @@ def _columns(tube: SqliteTube, part: pa.Table, fresh: Record, now: int) -> Colum
     return Columns(part[staged.payload_column(part)].to_pylist(), pris, lanes, fresh, own)
 
 
-def _stored(tx: SqliteTransaction, tube: SqliteTube, columns: Sequence[Columns], now: int) -> bool:
+def _stored(
+    tx: SqliteTransaction, tube: SqliteTube, columns: Iterable[Columns], number: int, pris: set[int], now: int
+) -> bool:
     """Insert, count and record; False, with nothing done, if somebody might be overtaken or there is no room."""
     config = tube.config
     tube.settle(now)
     head = tube.head
-    mixed = any(pri != config.pri for part in columns for pri in set(part.pris or (part.shared.pri,)))
+    mixed = bool(pris - {config.pri})
     if config.features.lanes and (mixed or head.mixed_pri):
         return False
-    number = sum(len(part.data) for part in columns)
     if config.capacity is not None and head.counters.live() + number > config.capacity:
         return False
     first = max(head.seq + 1, now * 1000 if config.id == "time64" else 0)

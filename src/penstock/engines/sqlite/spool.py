@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import tempfile
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 from penstock.engines.spool import Spool
@@ -44,16 +45,22 @@ class FileSpool(Spool):
     def _files(self, job: str, part: str) -> list[Path]:
         return sorted((self.folder / _name(job)).glob(f"{_name(part)}-*.arrow"))
 
-    def portions(self, job: str, part: str) -> list[bytes]:
+    def portions(self, job: str, part: str) -> list[mmap]:
         try:
-            return [file.read_bytes() for file in self._files(job, part)]
+            return [_mapped(file) for file in self._files(job, part)]
         except FileNotFoundError:  # discarded just now
             return []
 
     def discard(self, job: str) -> int:
         folder = self.folder / _name(job)
         parts = {file.name.partition("-")[0] for file in folder.glob("*.arrow")}
-        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:  # another discards it too
+            shutil.rmtree(folder, ignore_errors=True)
+            return 0
+        except OSError as error:
+            raise EngineUnavailable(f"staged rows in {folder} cannot be removed: {error.strerror}") from error
         return len(parts)
 
     def jobs(self) -> list[StagedJob]:
@@ -70,6 +77,12 @@ class FileSpool(Spool):
 
 def _name(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _mapped(file: Path) -> mmap:
+    """The content of a file, of which the system keeps in memory what it has room for."""
+    with file.open("rb") as opened:
+        return mmap(opened.fileno(), 0, access=ACCESS_READ)
 
 
 def _publish(folder: Path, content: bytes, name: Path) -> bool:

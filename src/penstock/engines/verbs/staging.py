@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from penstock.engines.transaction import Transaction, TubeStore
@@ -30,14 +30,20 @@ def promote(tx: Transaction, op: ops.Promote, now: int) -> Promoted:
     from penstock.engines import staged
 
     tube = tx.tube(op.tube)
-    drafts: list[Draft] = []
-    for table in tables(tx, op):
+    found = tables(tx, op)
+    for table in found:
         staged.check_fit(tube.config, staged.extent(table))
-        drafts += staged.drafts(table, op.on_conflict)
     tube.settle(now)
-    _check(tube, drafts, op.on_conflict, now)
-    outcomes = Counter(put_one(tube, draft, now).outcome for draft in drafts)
+    _check(tube, _drafts(found, op), op.on_conflict, now)
+    outcomes = Counter(put_one(tube, draft, now).outcome for draft in _drafts(found, op))
     return Promoted(outcomes["new"], outcomes["existing"], outcomes["replaced"], outcomes["restarted"])
+
+
+def _drafts(found: list[pa.Table], op: ops.Promote) -> Iterator[Draft]:
+    """Made one after the other, and again when they are needed again: there may be millions."""
+    from penstock.engines import staged
+
+    return (draft for table in found for draft in staged.drafts(table, op.on_conflict))
 
 
 def tables(tx: Transaction, op: ops.Promote) -> list[pa.Table]:
@@ -54,15 +60,18 @@ def tables(tx: Transaction, op: ops.Promote) -> list[pa.Table]:
     return found
 
 
-def _check(tube: TubeStore, drafts: Sequence[Draft], on_conflict: OnConflict, now: int) -> None:
+def _check(tube: TubeStore, drafts: Iterable[Draft], on_conflict: OnConflict, now: int) -> None:
     """Refuse all if one of them would be refused: a verb raises before it writes."""
     config = tube.config
+    new = 0
+    seen: set[str] = set()
     for draft in drafts:
         if (draft.ttl or config.ttl) == "derived":
             rules.put(config, draft, now, 0, 0)
-    new = len(drafts)
-    seen: set[str] = set()
-    for key in (draft.key for draft in drafts if draft.key is not None):
+        new += 1
+        key = draft.key
+        if key is None:
+            continue
         other = None if key in seen else tube.settled(tube.find_key(key), now)
         if key in seen or other is not None:
             new -= 1
