@@ -27,9 +27,13 @@ class StagedJob(NamedTuple):
     """When it staged last."""
 
 
-def lost(job: str, part: str, expected: int, found: int) -> EngineUnavailable:
+class Lost(EngineUnavailable):
+    """A part is not as it was staged. It will not be when it is asked for again either."""
+
+
+def lost(job: str, part: str, expected: int, found: int) -> Lost:
     """The refusal of a part that is not as it was staged."""
-    return EngineUnavailable(
+    return Lost(
         f"part {part!r} of job {job!r} has {found} staged rows, and {expected} were staged: they were discarded, or "
         "lost in a crash of the store; nothing was put, so run the job again"
     )

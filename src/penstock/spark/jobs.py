@@ -1,11 +1,14 @@
 """Jobs that put tasks in bulk, each exactly once: who began them, who committed them, and what they left behind.
 
-A job is a ledger with three notes: 0 it was begun, 1 it was committed, 2 what came of it. Notes 1 and 2 are written in
-the transaction that makes its tasks, and a number is written once: whoever comes second finds the job done.
+A job with a name is a ledger with three notes: 0 it was begun, 1 it was committed, 2 what came of it. Notes 1 and 2 are
+written in the transaction that makes its tasks, and a number is written once: whoever comes second finds the job done.
+A job without a name is run once, so all of them share a ledger, in which the number of a commit is its moment.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 import time
 from typing import Any, NamedTuple
 
@@ -14,16 +17,24 @@ import msgspec
 from penstock.engines import Engine
 from penstock.model import ops
 from penstock.model.duration import SECOND
-from penstock.model.errors import DuplicateKey, UsageError
+from penstock.model.errors import DuplicateKey, EngineUnavailable, PenstockError, UsageError
 from penstock.model.staging import Promoted, StagedJob
 from penstock.model.task import OnConflict
+from penstock.spark.patience import patiently
 
 PREFIX = "job:"
+RUNS = "runs"
+"""The ledger of jobs without a name."""
+MOMENT = 1000
+"""Numbers that one microsecond has in it."""
 BEGUN, COMMITTED, OUTCOME = range(3)
 DAY = 24 * 3600.0
 _cleaned: dict[str, float] = {}
 """When this process last cleaned a store."""
 CLEAN_EVERY = 3600.0
+PATIENCE = 300.0
+"""Seconds that a commit is tried for: another driver may be at the same job, and a large one takes a while."""
+log = logging.getLogger("penstock.spark")
 
 
 class Part(NamedTuple):
@@ -33,14 +44,11 @@ class Part(NamedTuple):
     rows: int
 
 
-def begin(engine: Engine, job: str, tube: str, given: bool) -> bool:
-    """Say that a job begins; False if it was committed already.
-
-    given: the user named it, so it is remembered for good.
-    """
+def begin(engine: Engine, job: str, tube: str) -> bool:
+    """Say that a job with a name begins; False if it was committed already."""
     ledger = PREFIX + job
     try:
-        engine.execute(ops.WriteLedger(ledger, BEGUN, (_text(tube=tube, given=given, at=time.time()),)))
+        engine.execute(ops.WriteLedger(ledger, BEGUN, (_text(tube=tube, at=engine.execute(ops.GetMoment()) / SECOND),)))
     except DuplicateKey:
         said = _notes(engine, ledger)
         if said.get(BEGUN, {}).get("tube", tube) != tube:
@@ -51,13 +59,31 @@ def begin(engine: Engine, job: str, tube: str, given: bool) -> bool:
     return True
 
 
-def commit(engine: Engine, job: str, run: str, tube: str, parts: list[Part], on_conflict: OnConflict) -> bool:
-    """Make tasks of all parts at once; False if the job was committed before, by this driver or another."""
-    ledger = PREFIX + job
-    rows = sum(part.rows for part in parts)
-    done = promote(engine, ledger, COMMITTED, _text(rows=rows, at=time.time()), run, tube, parts, on_conflict, OUTCOME)
-    discard(engine, run)
-    return done is not None
+def commit(engine: Engine, job: str | None, run: str, tube: str, parts: list[Part], on_conflict: OnConflict) -> bool:
+    """Make tasks of all parts at once; False if another driver has committed the job.
+
+    job: its name, if it has one.
+    """
+    note = _text(run=run, rows=sum(part.rows for part in parts), at=engine.execute(ops.GetMoment()) / SECOND)
+    while True:
+        ledger, number = (RUNS, _moment(engine)) if job is None else (PREFIX + job, COMMITTED)
+        outcome = None if job is None else OUTCOME
+        done = promote(engine, ledger, number, note, run, tube, parts, on_conflict, outcome)
+        mine = done is not None or _committed_by(engine, ledger, number) == run
+        if mine or job is not None:
+            discard(engine, run)
+            return mine
+
+
+def _committed_by(engine: Engine, ledger: str, number: int) -> str:
+    """The run that wrote a number which was found written; our own, if its answer was lost."""
+    said = engine.execute(ops.ReadLedger(ledger, number - 1, 1, number))
+    if not said:
+        raise EngineUnavailable(
+            f"number {number} of the ledger {ledger!r} was forgotten before it was written: nothing was put; run "
+            "the job again"
+        )
+    return str(msgspec.json.decode(said[0].text)["run"])
 
 
 def promote(
@@ -71,9 +97,13 @@ def promote(
     on_conflict: OnConflict,
     outcome: int | None = None,
 ) -> Promoted | None:
-    """Write a number of a ledger and make tasks, in one transaction; None if the number was written before."""
+    """Write a number of a ledger and make tasks, in one transaction; None if the number was written before.
+
+    The number makes it safe to try again, whatever came of the first time.
+    """
     staged = tuple((part.name, part.rows) for part in parts if part.rows)
-    try:
+
+    def once() -> Promoted:
         with engine.transaction() as tx:
             try:
                 tx.execute(ops.WriteLedger(ledger, number, (note,)))
@@ -82,25 +112,25 @@ def promote(
             done = tx.execute(ops.Promote(tube, run, staged, on_conflict))
             if outcome is not None:
                 tx.execute(ops.WriteLedger(ledger, outcome, (_text(**done._asdict()),)))
+        return done
+
+    try:
+        return patiently(once, longest=PATIENCE)
     except _Done:
         return None
-    return done
 
 
 class _Done(Exception):
     """Somebody has decided this before."""
 
 
-def abort(engine: Engine, job: str, run: str) -> None:
-    """A run has failed. What it staged is forgotten, unless its commit was done and only its answer lost."""
-    if COMMITTED not in _notes(engine, PREFIX + job):
-        discard(engine, run)
-
-
 def discard(engine: Engine, run: str) -> None:
-    """Forget what a run has staged."""
-    while engine.execute(ops.Discard(run)):
-        pass
+    """Forget what a run has staged. What cannot be removed now is cleaned later: it is no reason to fail."""
+    try:
+        while engine.execute(ops.Discard(run)):
+            pass
+    except PenstockError as error:
+        log.warning("what %s has staged cannot be removed now: %s", run, error)
 
 
 def outcome(engine: Engine, job: str) -> Promoted | None:
@@ -114,9 +144,9 @@ def outcome(engine: Engine, job: str) -> Promoted | None:
     return None if said is None else Promoted(**said)
 
 
-def run_name(job: str, run: str) -> str:
+def run_name(job: str | None, run: str) -> str:
     """What a run stages under. Two drivers may run one job, and must not discard each other's rows."""
-    return f"{PREFIX}{job}:{run}"
+    return f"run:{run}" if job is None else f"{PREFIX}{job}:{run}"
 
 
 # -- what was left behind ------------------------------------------------------------------------------
@@ -128,12 +158,14 @@ def clean(engine: Engine, older_than: float = DAY) -> int:
     older_than: seconds since a run has staged last. Runs of a job that is committed are never waited for.
     """
     number = 0
-    now = engine.clock.now()
+    # By the clock of the store, as what is compared with it.
+    before = engine.execute(ops.GetMoment()) - int(older_than * SECOND)
     for staged in engine.execute(ops.ListStaged()):
-        if now - staged.at >= older_than * SECOND or _is_over(engine, staged):
+        if staged.at <= before or _is_over(engine, staged):
             discard(engine, staged.job)
             number += 1
-    _forget_jobs(engine, older_than)
+    # Nobody asks for a run that ended long ago; one that goes on gets its number when it commits.
+    engine.execute(ops.TrimLedger(RUNS, before * MOMENT))
     return number
 
 
@@ -141,7 +173,10 @@ def clean_sometimes(engine: Engine) -> None:
     """Clean once an hour: nobody else may come by."""
     if time.monotonic() - _cleaned.get(engine.name, -CLEAN_EVERY) >= CLEAN_EVERY:
         _cleaned[engine.name] = time.monotonic()
-        clean(engine)
+        try:
+            clean(engine)
+        except PenstockError as error:
+            log.warning("what others have staged cannot be cleaned now: %s", error)
 
 
 def _is_over(engine: Engine, staged: StagedJob) -> bool:
@@ -149,15 +184,9 @@ def _is_over(engine: Engine, staged: StagedJob) -> bool:
     return staged.job.startswith(PREFIX) and bool(run) and COMMITTED in _notes(engine, PREFIX + job)
 
 
-def _forget_jobs(engine: Engine, older_than: float) -> None:
-    """A job without a name cannot be run again, so nobody will ask for it."""
-    after = ""
-    while names := engine.execute(ops.ListLedgers(PREFIX, after=after)):
-        for name in names:
-            said = _notes(engine, name).get(BEGUN, {})
-            if not said.get("given", True) and time.time() - said["at"] >= older_than:
-                engine.execute(ops.TrimLedger(name, OUTCOME))
-        after = names[-1]
+def _moment(engine: Engine) -> int:
+    """A number for what is committed now, hardly one that another has in the same microsecond."""
+    return engine.execute(ops.GetMoment()) * MOMENT + random.randrange(MOMENT)
 
 
 def _notes(engine: Engine, ledger: str) -> dict[int, dict[str, Any]]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.model.errors import EngineUnavailable
+from penstock.model.staging import Lost
 
 LONGEST = 60.0
 """Seconds after which a store that does not answer fails the query."""
@@ -15,17 +16,17 @@ PAUSE = 0.2
 R = TypeVar("R")
 
 
-def patiently(call: Callable[[], R], before_again: Callable[[], object] = lambda: None) -> R:
+def patiently(call: Callable[[], R], before_again: Callable[[], object] = lambda: None, longest: float = LONGEST) -> R:
     """Ask again while the store does not answer. For what may be asked twice."""
-    deadline = time.monotonic() + LONGEST
+    deadline = time.monotonic() + longest
     first = True
     while True:
         try:
             if not first:
                 before_again()
             return call()
-        except EngineUnavailable:
-            if time.monotonic() > deadline:
+        except EngineUnavailable as error:
+            if time.monotonic() > deadline or isinstance(error, Lost):
                 raise
             first = False
             threading.Event().wait(PAUSE)

@@ -122,7 +122,8 @@ def _plain(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _micros(name: str, column: pa.Array) -> pa.Array:
     """Seconds as whole microseconds, rounded as everywhere; as long as FOREVER is for ever."""
-    seconds = column.cast(pa.float64())
+    # Unsafe for whole numbers above 2**53, which are for ever however they are rounded.
+    seconds = column.cast(pa.float64(), safe=False)
     if pc.any(pc.is_nan(seconds)).as_py():
         raise UsageError(f"{name} must be a number of seconds, not NaN")
     if name == "delay":

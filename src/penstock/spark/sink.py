@@ -6,7 +6,6 @@ batch that comes again, in whatever partitions, is known.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,7 +55,7 @@ class Sink(DataSourceStreamArrowWriter):
             raise UsageError(f"feed {options.feed!r} cannot be written; tasks can")
         self._place = Place(options)
         self._tube = options.tube
-        self._sink = options.text("sinkId")
+        self._sink = options.name("sinkId")
         self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
         self._portion = options.number("stageBytes", PORTION)
         self._run = uuid.uuid4().hex
@@ -86,9 +85,11 @@ class Sink(DataSourceStreamArrowWriter):
         ledger = PREFIX + (self._sink or query)
         if not _is_committed(engine, ledger, query, batchId):
             number = sum(message.rows for message in staged)
-            note = msgspec.json.encode({"query": query, "rows": number, "at": time.time()}).decode()
+            note = msgspec.json.encode({"query": query, "rows": number}).decode()
             parts = [Part(message.part, message.rows) for message in staged]
-            jobs.promote(engine, ledger, batchId, note, run, self._tube, parts, self._on_conflict)
+            done = jobs.promote(engine, ledger, batchId, note, run, self._tube, parts, self._on_conflict)
+            if done is None:  # by an earlier try, or by another query at the same moment
+                _is_committed(engine, ledger, query, batchId)
         jobs.discard(engine, run)
         if batchId % KEPT == 0 and batchId >= KEPT:
             engine.execute(ops.TrimLedger(ledger, batchId - KEPT))

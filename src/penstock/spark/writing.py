@@ -50,12 +50,12 @@ class Writer(DataSourceArrowWriter):
         self._tube = options.tube
         self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
         self._portion = options.number("stageBytes", PORTION)
-        self._job = options.text("jobId") or uuid.uuid4().hex
+        self._job = options.name("jobId")
         self._run = jobs.run_name(self._job, uuid.uuid4().hex)
         engine = self._place.store()
         self._shape: Shape = shape(schema, engine.execute(ops.GetTube(self._tube)))
         jobs.clean_sometimes(engine)
-        self._is_open = jobs.begin(engine, self._job, self._tube, bool(options.text("jobId")))
+        self._is_open = self._job is None or jobs.begin(engine, self._job, self._tube)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage what an attempt at a partition gives."""
@@ -74,9 +74,9 @@ class Writer(DataSourceArrowWriter):
             jobs.commit(self._place.store(), self._job, self._run, self._tube, parts, self._on_conflict)
 
     def abort(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
-        """The job has failed, or so Spark thinks: it says so too when a commit was done and its answer lost."""
+        """The job has failed, or so Spark thinks: it says so too when a commit was done, which needs no rows then."""
         if self._is_open:
-            jobs.abort(self._place.store(), self._job, self._run)
+            jobs.discard(self._place.store(), self._run)
 
 
 def stage(engine: Engine, tube: str, job: str, part: str, batches: Iterable[pa.RecordBatch], portion: int) -> int:

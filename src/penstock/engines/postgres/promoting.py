@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from penstock.engines.postgres import templates
 from penstock.engines.postgres.answers import Stale, Tube
 from penstock.engines.postgres.call import Context
 from penstock.engines.postgres.staging import Portion, portions
@@ -66,7 +67,18 @@ def staged(connection: Connection, context: Context, op: ops.Promote, tube: Tube
         for portion in there:
             check_fit(tube.config, portion.extent)
         found += there
+    if any("key" in portion.extent.columns for portion in found):
+        # One job after the other: two would wait for each other's keys. The sixth lock of the tube is for that.
+        connection.execute("select pg_advisory_xact_lock(%s)", [templates.lock(context.schema, tube.number) + 5])
     return found
+
+
+def too_many(op: ops.Promote) -> UsageError:
+    """The refusal of a job for which the server has not enough locks."""
+    return UsageError(
+        f"job {op.job!r} has {len(op.parts)} parts, and the server has no locks for the tables of all of them; write "
+        "fewer partitions (coalesce) or larger portions (stageBytes), or raise max_locks_per_transaction"
+    )
 
 
 def _count(connection: Connection, context: Context, portion: Portion) -> int:

@@ -29,8 +29,8 @@ TYPES = {"data": "json", "body": "bytea", "lane": "text", "key": "text"}
 """Types of columns that are no numbers. JSON is read by the server here, by many connections, and not once more."""
 WRITE = 1 << 24
 """Bytes of a portion that are made into text at a time, so that the server works while the next are made."""
-MOST = 1000
-"""Tables that one call drops; each needs a few locks."""
+MOST = 50
+"""Tables that one call drops; each needs a few locks, and the server has room for some thousands."""
 
 
 class Portion(NamedTuple):
@@ -141,7 +141,7 @@ def discard(connection: Connection, context: Context, op: ops.Discard) -> int:
     found = portions(connection, context, op.job)[:MOST]
     if found:
         names = ", ".join(f"{context.schema}.{portion.table}" for portion in found)
-        connection.execute(f"drop table {names}")
+        connection.execute(f"drop table if exists {names}")  # two may discard at once
     return len({portion.part for portion in found})
 
 

@@ -162,6 +162,12 @@ class Work:
         return refused
 
     def _promote(self, op: ops.Promote) -> Promoted:
+        try:
+            return self._promoted(op)
+        except psycopg.errors.OutOfMemory as error:
+            raise promoting.too_many(op) from error
+
+    def _promoted(self, op: ops.Promote) -> Promoted:
         tube = self._store.known(op.tube, self._connection, fresh=True)
         found = promoting.staged(self._connection, self.context, op, tube)
         self.touched.add(op.tube)
