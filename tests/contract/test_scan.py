@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.support.engines import ENGINES, Bench
 
+import penstock
 from penstock import TubeNotFound, UsageError
 from penstock.engines import arrow, scan_place
 from penstock.engines.scan import EVENTS, TASKS, Scan, id_text
+from penstock.engines.sqlite import scan as sqlite_scan
 
 ODD = (
     *(
@@ -176,6 +178,15 @@ def test_huge_data_come_back_as_they_are(q):
     assert [json.loads(row["data"]) for row in read(q, "tasks", "jobs", columns=("data",))] == texts
 
 
+def test_rows_with_large_data_come_in_small_batches(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_scan, "PAGE_BYTES", 1000)
+    with penstock.connect(str(tmp_path / "tasks.db")) as q:
+        q.create_tube("jobs").put_many(["x" * 100] * 45)
+        found = [batch.to_pydict()["seq"] for batch in q._engine.scan(Scan("tasks", "jobs", ("seq", "data")))]
+    assert [len(seqs) for seqs in found] == [20, 20, 5]
+    assert [seq for seqs in found for seq in seqs] == list(range(1, 46))
+
+
 def test_more_rows_than_a_batch_has_are_all_there_once_in_order(q):
     jobs = q.create_tube("jobs")
     jobs.put_many(range(25_000))
@@ -223,11 +234,13 @@ def test_states_lanes_and_moments_choose_rows(q, clock):
 
 def test_ids_of_ones_own_are_shown_as_text(q):
     names = q.create_tube("names", id="required", history=True)
-    ids = [*(text for text in ODD if text.strip()), 12]
+    ids = [*(text for text in ODD if text.strip()), 12, "12", -5, "-5", "-", "--5", "5-", "5\n", '"12"', "١٢", "1.5"]
     for one in ids:
         names.put(1, id=one)
-    assert [row["id"] for row in read(q, "tasks", "names", columns=("id",))] == [str(one) for one in ids]
-    assert [row["task_id"] for row in read(q, "events", columns=("task_id",))] == [str(one) for one in ids]
+    shown = [id_text(one) for one in ids]
+    assert len(set(shown)) == len(ids) and {"12", '"12"', "-5", '"-5"', "--5", "1.5", '"\\"12\\""'} < set(shown)
+    assert [row["id"] for row in read(q, "tasks", "names", columns=("id",))] == shown
+    assert [row["task_id"] for row in read(q, "events", columns=("task_id",))] == shown
 
 
 def test_a_temporary_tube_can_be_read(q):

@@ -7,6 +7,7 @@ whoever keeps time in the store gets to it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
@@ -22,6 +23,7 @@ BEGINNING = -(1 << 62)
 """Before every seq; those of adopted tables need not be positive."""
 PAGE = 10_000
 """Rows of a batch, at most."""
+_AMBIGUOUS = re.compile(r'-?[0-9]+\Z|"')
 Kind = Literal["bigint", "string", "binary", "double", "timestamp"]
 
 
@@ -93,10 +95,15 @@ class Scan(NamedTuple):
 def id_text(task_id: TaskId) -> str:
     """An id as a column shows it: text is itself, a composite one a JSON array.
 
-    >>> id_text(7), id_text("a"), id_text((7, "a"))
-    ('7', 'a', '[7, "a"]')
+    Text that looks like a number stands in quotation marks: a tube can have both tasks. So does text that begins
+    with one.
+
+    >>> id_text(7), id_text("a"), id_text("7"), id_text((7, "a"))
+    ('7', 'a', '"7"', '[7, "a"]')
     """
-    return json.dumps(task_id, ensure_ascii=False) if isinstance(task_id, tuple) else str(task_id)
+    if isinstance(task_id, str):
+        return json.dumps(task_id, ensure_ascii=False) if _AMBIGUOUS.match(task_id) else task_id
+    return str(task_id) if isinstance(task_id, int) else json.dumps(task_id, ensure_ascii=False)
 
 
 class Performer(Protocol):

@@ -33,8 +33,8 @@ AT_ONCE = 100
 LAST = (-1, b"")
 """What the driver answers after the last row."""
 DELIMITER, QUOTE = "\x02", "\x01"
-TEXT_ID = "case when left({0}, 1) = '\"' then {0}::json #>> '{{}}' else {0} end"
-"""Ids are stored as JSON. Text is shown as such."""
+TEXT_ID = """case when left({0}, 1) = '"' and {0} !~ '^"(-?[0-9]+"$|\\\\")' then {0}::json #>> '{{}}' else {0} end"""
+"""Ids are stored as JSON. Text is shown as such, unless it looks like something else (scan.id_text)."""
 
 
 def batches(store: PostgresStore, scan: Scan) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -24,10 +25,19 @@ from penstock.model.tube import TubeConfig
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TEXT_ID = (
+    "CASE WHEN typeof({0}) = 'text' AND ({0} GLOB '\"*' OR substr({0}, 1 + ({0} GLOB '-?*')) NOT GLOB '*[^0-9]*') "
+    "THEN json_quote({0}) ELSE CAST({0} AS TEXT) END"
+)
+"""As scan.id_text has it. No id is empty."""
+LARGE = ("data", "body", "result", "error", "errors")
+AT_ONCE = 20
+PAGE_BYTES = 16 << 20
+"""A page ends with the row that makes it larger than this, about."""
 TYPED = {
     "data": "CASE WHEN typeof(data) = 'text' THEN data END",
     "body": "CASE WHEN typeof(data) = 'blob' THEN data END",
-    "task_id": "CAST(task_id AS TEXT)",
+    "task_id": TEXT_ID.format("task_id"),
 }
 
 
@@ -78,7 +88,7 @@ def _known(found: dict[str, tuple[int, TubeConfig]], scan: Scan) -> tuple[int, T
 
 def _tasks(database: Database, place: Place, scan: Scan, number: int, config: TubeConfig) -> Iterator[pa.RecordBatch]:
     own_id = config.id not in ("auto", "time64")
-    shown = {**TYPED, "id": "CAST(id AS TEXT)" if own_id else "CAST(seq AS TEXT)"}
+    shown = {**TYPED, "id": TEXT_ID.format("id") if own_id else "CAST(seq AS TEXT)"}
     table = f'"penstock_tasks_{number}"'
     if not config.temporary:
         yield from _pages(database, table, scan, shown)
@@ -96,11 +106,26 @@ def _pages(database: Database, table: str, scan: Scan, shown: dict[str, str]) ->
     where, values = _condition(scan)
     sql = f"SELECT {columns} FROM {table} WHERE seq > ? AND {where} ORDER BY seq LIMIT {PAGE}"  # noqa: S608
     last = max(0, scan.lo)  # row 0 of a tube is no task
-    while rows := database.rows(sql, (last, *values)):
-        last = rows[-1][0]
-        yield arrow.from_columns(kinds, list(zip(*rows, strict=True))[1:])
-        if len(rows) < PAGE:
-            return
+    large = [place for place, name in enumerate(kinds, 1) if name in LARGE]
+    full = True
+    while full:
+        rows, full = _page(database.execute(sql, (last, *values)), large)
+        if rows:
+            last = rows[-1][0]
+            yield arrow.from_columns(kinds, list(zip(*rows, strict=True))[1:])
+
+
+def _page(cursor: apsw.Cursor, large: list[int]) -> tuple[list[Any], bool]:
+    """Rows of a page, and whether there may be more."""
+    rows: list[Any] = []
+    size = 0
+    while some := list(islice(cursor, AT_ONCE)):
+        rows += some
+        size += sum(len(row[place]) for place in large for row in some if row[place] is not None)
+        if size >= PAGE_BYTES:
+            cursor.close()
+            return rows, True
+    return rows, len(rows) == PAGE
 
 
 def _condition(scan: Scan) -> tuple[str, list[Any]]:
