@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 import pyspark
-from tests.spark.conftest import ROOT, environment
+from tests.spark.conftest import BRIEF, ROOT, environment
 from tests.support.postgres import free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -34,7 +34,12 @@ def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
     def start(host: str, main: str, *arguments: str) -> Path:
         log = folder / f"{main}-{len(started)}.log"
         logs.append(log.open("wb"))
-        where = {**environment(), "SPARK_LOCAL_IP": host, "SPARK_DAEMON_MEMORY": "256m"}
+        where = {
+            **environment(),
+            "SPARK_LOCAL_IP": host,
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": BRIEF,
+        }
         program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
         output = {"stdout": logs[-1], "stderr": subprocess.STDOUT}
         started.append(subprocess.Popen([*program, "--host", host, *arguments], cwd=folder, env=where, **output))  # type: ignore[call-overload]
@@ -43,10 +48,10 @@ def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
     try:
         log = start(HOSTS[0], "master.Master", "--port", str(port), "--webui-port", "0")
         _await(log, "I have been elected leader", started)
-        for host in HOSTS:
-            work = folder / f"work-{host}"
-            size = ("-c", "1", "-m", memory, "-d", str(work), "--webui-port", "0")
-            _await(start(host, "worker.Worker", *size, url), "Successfully registered with master", started)
+        size = ("-c", "1", "-m", memory, "--webui-port", "0")
+        workers = [start(host, "worker.Worker", *size, "-d", str(folder / f"work-{host}"), url) for host in HOSTS]
+        for log in workers:
+            _await(log, "Successfully registered with master", started)
         yield url
     finally:
         for process in reversed(started):

@@ -1,4 +1,4 @@
-"""A fleet of handlers that only wait, for somebody to press Ctrl-C."""
+"""Fleets of handlers that only wait, one after the other, for somebody to press Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ from tests.spark.conftest import SETTINGS
 import penstock.spark
 
 
-def main(url: str, grace: str) -> int:
+def main(url: str, *graces: str) -> None:
     builder = SparkSession.builder.master("local[2]")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    try:
-        penstock.spark.fleet(spark, url, "jobs", crews.hold, workers=2, slots=1, session_ttl=600, grace=float(grace))
-    except KeyboardInterrupt:
-        print("stopped")
-        return 130
-    finally:
-        spark.stop()
-    return 0
+    for grace in map(float, graces):
+        try:
+            penstock.spark.fleet(spark, url, "jobs", crews.hold, workers=2, slots=1, session_ttl=600, grace=grace)
+        except KeyboardInterrupt:
+            print(f"stopped with a grace of {grace:g}", flush=True)
+    spark.stop()
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))
+    main(*sys.argv[1:])
