@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,16 @@ import pytest
 from tests.support.engines import ENGINES, Bench
 from tests.support.staging import rows, stream
 
-from penstock import DuplicateKey, EngineUnavailable, Entry, PayloadTooLarge, TubeFull, TubeNotFound, UsageError
+from penstock import (
+    DuplicateKey,
+    EngineUnavailable,
+    Entry,
+    PayloadTooLarge,
+    TubeFull,
+    TubeNotFound,
+    UsageError,
+    connect,
+)
 from penstock.model import ops
 from penstock.model.duration import EPOCH, SECOND
 from penstock.model.staging import Promoted
@@ -251,6 +261,23 @@ def test_ill_formed_rows_are_refused_when_they_are_staged(q, do, table, text):
     with pytest.raises(UsageError, match="not one"):
         do(ops.Stage("jobs", "job", "a", b"no stream"))
     assert do(ops.ListStaged()) == []
+
+
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_file_is_promoted_one_portion_at_a_time(tmp_path, key):
+    with connect(str(tmp_path / "tasks.db"), durability="relaxed") as q:
+        q.create_tube("jobs")
+        do = q._engine.execute
+        for portion in range(20):
+            own = [key and f"{key}{portion}-{n}" for n in range(200)]
+            do(ops.Stage("jobs", "job", "a", rows([Entry("x" * 1000, key=one) for one in own])))
+        tracemalloc.start()
+        try:
+            assert do(ops.Promote("jobs", "job", (("a", 4000),))) == Promoted(4000)
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 2_000_000, "all rows have 4 MB"
 
 
 def test_no_rows_are_nothing(q, do):

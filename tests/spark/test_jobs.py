@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.conftest import ROOT, environment
 from tests.spark.places import PLACES, check_once, check_put
 from tests.support.engines import ENGINES
@@ -24,7 +25,6 @@ from penstock.model.errors import EngineUnavailable
 from penstock.model.staging import Lost, Promoted
 from penstock.spark import jobs, sink, stores
 from penstock.spark.options import Options
-from penstock.spark.rows import rows, shape
 from penstock.spark.sink import Sink, StagedBatch
 from penstock.spark.writing import Staged, Writer, stage
 from penstock.testing import ManualClock
@@ -126,17 +126,43 @@ def test_lost_rows_are_told_at_once(place, q, engine):
 
 
 DRIVER = """
-import sys
+import os, signal, sys
 from tests.spark.test_jobs import staged, writer
 from penstock.spark import stores
-for place in sys.argv[1:]:
+fault, *places = sys.argv[1:]
+for place in places:
     made = writer(place, jobId="load")
     messages = staged(stores.store(stores.absolute(place)), made, range(500))
     print("staged", flush=True)
     sys.stdin.readline()
+    if fault == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
     made.commit(messages)
+    if fault == "after":
+        os.kill(os.getpid(), signal.SIGKILL)
     print("done", flush=True)
 """
+
+
+def driver(fault: str, *places: str) -> subprocess.Popen[str]:
+    """A process that writes as a driver of Spark does, and dies before or after its commit if it is told so."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", DRIVER, fault, *places], env=environment(), cwd=ROOT, **pipes)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_process_that_is_killed_is_run_again_with_the_same_job(place, q, engine, moment):
+    killed = driver(moment, place)
+    assert killed.communicate("\n", timeout=PATIENCE)[0] == "staged\n"
+    assert killed.returncode == -signal.SIGKILL
+    assert q.tube("jobs").statistics().tasks["total"] == (0 if moment == "before" else 500)
+    again = writer(place, jobId="load")
+    assert again._is_open == (moment == "before")
+    again.commit(staged(engine, again, range(500)) if again._is_open else [Staged("0-0", 0)])
+    assert jobs.outcome(engine, "load") == Promoted(500)
+    assert len(engine.execute(ops.ListStaged())) == (1 if moment == "before" else 0)
+    assert jobs.clean(engine) == (1 if moment == "before" else 0)
+    check_once(q, 500)
 
 
 def test_of_two_processes_with_one_job_one_puts(tmp_path):
@@ -144,31 +170,21 @@ def test_of_two_processes_with_one_job_one_puts(tmp_path):
     for place in places:
         with penstock.connect(place) as q:
             q.create_tube("jobs")
-    drivers = [
-        subprocess.Popen(
-            [sys.executable, "-c", DRIVER, *places],
-            env=environment(),
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
+    drivers = [driver("", *places) for _ in range(2)]
     for place in places:
         with penstock.connect(place) as q:
-            assert [driver.stdout.readline() for driver in drivers] == ["staged\n"] * 2
+            assert [one.stdout.readline() for one in drivers] == ["staged\n"] * 2
             assert len(q._engine.execute(ops.ListStaged())) == 2
-            for driver in drivers:
-                driver.stdin.write("\n")
-                driver.stdin.flush()
-            assert [driver.stdout.readline() for driver in drivers] == ["done\n"] * 2
+            for one in drivers:
+                one.stdin.write("\n")
+                one.stdin.flush()
+            assert [one.stdout.readline() for one in drivers] == ["done\n"] * 2
             assert jobs.outcome(q._engine, "load") == Promoted(500)
             assert q._engine.execute(ops.ListStaged()) == []
             check_once(q, 500)
-    for driver in drivers:
-        driver.communicate(timeout=PATIENCE)
-        assert driver.returncode == 0
+    for one in drivers:
+        one.communicate(timeout=PATIENCE)
+        assert one.returncode == 0
 
 
 @pytest.fixture
@@ -303,6 +319,23 @@ def test_cleaning_discards_what_never_ended_and_what_others_have_committed(place
     check_once(q, 5)
 
 
+def test_a_batch_that_comes_again_in_other_partitions_is_put_once(place, q, engine):
+    def sent(number: int, *sizes: int) -> list[StagedBatch | None]:
+        run = f"sink:q:{number}:{len(sizes)}"
+        rows = [(f"{part}-0", [batch(range(size))]) for part, size in enumerate(sizes)]
+        counts = [(part, stage(engine, "jobs", run, part, batches, 1)) for part, batches in rows]
+        return [StagedBatch(run, "q", number, part, count) for part, count in counts]
+
+    made = Sink(Options({"url": place, "tube": "jobs"}), SCHEMA)
+    made.commit(sent(0, 4, 2), 0)
+    made.commit(sent(0, 1, 2, 3), 0)
+    made.abort(sent(1, 5), 1)
+    made.commit(sent(1, 5), 1)
+    assert [note.number for note in engine.execute(ops.ReadLedger("sink:q"))] == [0, 1]
+    assert engine.execute(ops.ListStaged()) == []
+    check_put(q, 11)
+
+
 def test_of_two_queries_with_one_sink_the_one_that_loses_is_told(place, q, engine, monkeypatch):
     sent = {}
     for query in ("q1", "q2"):
@@ -335,14 +368,3 @@ def test_names_that_a_store_cannot_keep_are_refused(tmp_path, name):
         writer(place, jobId=name)
     with pytest.raises(UsageError, match="option sinkId must"):
         Sink(Options({"url": place, "tube": "jobs", "sinkId": name}), SCHEMA)
-
-
-def test_very_many_seconds_are_for_ever(tmp_path):
-    with penstock.connect(str(tmp_path / "tasks.db")) as queue:
-        queue.create_tube("jobs", "fifottl")
-        config = queue._engine.execute(ops.GetTube("jobs"))
-        schema = StructType([*SCHEMA.fields, StructField("ttl", LongType())])
-        long = rows(batch([1, 2], ttl=pa.array([2**53 + 1, 2**63 - 1])), shape(schema, config))
-        stage(queue._engine, "jobs", "job", "a", [long], 1)
-        queue._engine.execute(ops.Promote("jobs", "job", (("a", 2),)))
-        assert {task.expires_at for task in queue.tube("jobs").tasks()} == {None}
