@@ -162,14 +162,14 @@ class ClaimLog:
 
     # -- taking ------------------------------------------------------------------------------------
 
-    def take(self, number: int, wanted: Callable[[Record], bool] = lambda record: True) -> tuple[int, list[Record]]:
+    def take(self, number: int, wanted: Callable[[Record], bool] = lambda record: True) -> tuple[int, list[ops.Lease]]:
         """Lease up to this many tasks and write them down as claims; fewer if their data are large.
 
         Answers how many were claimed, and what is leased but was not wanted.
         """
         # The session is what ends: a batch takes as long as it takes, and its driver lives or not.
         ttr = FOREVER if self._config.features.ttr else None
-        others: list[Record] = []
+        others: list[ops.Lease] = []
         last, left, size, part = self.last, number, 0, FIRST
         with self._engine.transaction() as tx:
             self._check(tx)
@@ -180,7 +180,10 @@ class ClaimLog:
                 size += sum(len(record.data) for record in records)
                 mine: list[Record] = []
                 for record in records:
-                    (mine if wanted(record) else others).append(record)
+                    if wanted(record):
+                        mine.append(record)
+                    else:
+                        others.append(ops.Lease(record.id, record.token))
                 self._write(tx, last, mine)
                 last += len(mine)
                 if len(records) < asked:
@@ -199,11 +202,10 @@ class ClaimLog:
                 tx.execute(ops.WriteLedger(f"claims:{self.stream}", number + 1 - len(notes), tuple(notes)))
                 notes, size = [], 0
 
-    def give_back(self, records: Sequence[Record]) -> None:
+    def give_back(self, leases: Sequence[ops.Lease]) -> None:
         """Release what was leased and not claimed, as though it had not been taken."""
-        for record in records:
+        for lease in leases:
             try:
-                lease = ops.Lease(record.id, record.token)
                 self._engine.execute(ops.Release(self._tube, lease, self.session, refund=True))
             except LOST:
                 continue

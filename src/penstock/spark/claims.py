@@ -178,7 +178,7 @@ class Run:
         self._highest = -1 if extent is None else extent[1]
         self._claimed = Numbers()
         self._looked: list[int] = []
-        self._held: list[Record] = []
+        self._held: list[ops.Lease] = []
         self._over = extent is None
 
     def take(self, number: int) -> int:
