@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
-from tests.worker.bench import until
-
-import penstock
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -22,50 +16,6 @@ def run(example: str, *words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
-
-
-SMALL = ("--sites", "3", "--pages", "16", "--fast")
-
-
-def crawl(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """The demo, as make starts it, in a group of its own, as a shell does."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "crawl", "--folder", str(folder), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": f"examples{os.pathsep}src"},
-        start_new_session=True,
-    )
-
-
-@pytest.mark.timeout(400)
-def test_the_demo_crawls_every_page_once_and_holds_the_rates(tmp_path):
-    process = crawl(tmp_path / "demo", *SMALL)
-    out, err = process.communicate(timeout=360)
-    assert (process.returncode, err) == (0, ""), (out, err)
-    assert "for 54 pages of 3 sites" in out and "0 fetched twice" in out
-    assert " yes " in out and " NO " not in out
-    report = Path(out.splitlines()[-1].removeprefix("The report: "))
-    assert "<svg" in report.read_text()
-
-
-@pytest.mark.timeout(400)
-def test_the_demo_ends_with_one_line_on_ctrl_c(tmp_path):
-    process = crawl(tmp_path / "demo", "--sites", "2")
-    assert process.stdout is not None
-    while "site maps of" not in process.stdout.readline():
-        assert process.poll() is None
-    with penstock.connect(tmp_path / "demo" / "crawl.db") as q:
-        pages = q.tube("pages")
-        until(lambda: pages.statistics().calls["take"], 200)
-    os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (130, "")
-    assert out.splitlines()[-1].startswith("stopped before the end")
-    with penstock.connect(tmp_path / "demo" / "crawl.db") as q:
-        assert q.tube("pages").statistics().tasks["taken"] == 0
 
 
 def test_next_and_done_try_a_failed_job_again():  # cases 315, 316
@@ -117,7 +67,8 @@ def test_the_tests_of_the_shop_pass(tmp_path):
 
 
 def test_every_example_is_run_here():
-    text = Path(__file__).read_text()
+    """That of Spark beside the tests which start it."""
+    text = Path(__file__).read_text() + (ROOT / "tests" / "spark" / "test_demo.py").read_text()
     parts = {"crawl": '"crawl"', "pytest.ini": '"pytest"', "shop": '"shop"'}
     for path in (ROOT / "examples").glob("[a-z]*"):
         assert parts.get(path.name, path.name) in text, path.name
