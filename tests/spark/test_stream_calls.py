@@ -9,7 +9,7 @@ from tests.conftest import Background
 from tests.support.engines import ENGINES
 
 import penstock
-from penstock import EngineUnavailable, UsageError
+from penstock import EngineUnavailable, TubeNotFound, UsageError
 from penstock.spark import outcomes, schemas, stores
 from penstock.spark.claim_log import ClaimLog
 from penstock.spark.claims import TaskStream
@@ -222,6 +222,35 @@ def test_a_stream_whose_store_had_nothing_leaves_it_alone_for_a_while(url, jobs)
     jobs.put("x")
     assert latest(reader, 0) == 0
     assert states(jobs) == ["ready"]
+
+
+def test_without_its_checkpoint_a_stream_delivers_again_what_was_not_acked(url, jobs):
+    jobs.put_many(range(5))
+    first = tasks(url)
+    latest(first, 0, 2)
+    latest(first, 2, 2)
+    again = tasks(url)
+    start = again.initialOffset()["seq"]
+    assert start == 2 and rows(again, start, latest(again, start)) == [3, 4]
+    assert latest(again, 4) == 5 and latest(again, 5) == 5
+    assert states(jobs) == ["done"] * 5
+
+
+def test_columns_may_be_left_out(url, q):
+    q.create_tube("jobs", payload="bytes").put(b"y")
+    fields = [StructField("claim", LongType()), StructField("body", BinaryType())]
+    reader = TaskStream(Options({"url": url, "tube": "jobs", "streamId": "s"}), StructType(fields))
+    (partition,) = reader.partitions({"seq": 0}, {"seq": latest(reader, 0)})
+    assert [batch.to_pylist() for batch in reader.read(partition)] == [[{"claim": 1, "body": b"y"}]]
+
+
+def test_what_cannot_work_is_refused(url, q):
+    with pytest.raises(UsageError, match="there is no option 'maxrows' here"):
+        tasks(url, maxRows="3")
+    with pytest.raises(UsageError, match=r"needs \.option\(\"streamId\""):
+        tasks(url, streamId="")
+    with pytest.raises(TubeNotFound, match="there is no tube 'nobody'"):
+        tasks(url, tube="nobody").initialOffset()
 
 
 def test_a_checkpoint_of_another_store_is_refused(url, jobs):

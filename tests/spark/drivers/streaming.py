@@ -1,7 +1,6 @@
 """A program that handles a stream of tasks and dies, driver and all, at the point that FAIL_AT names.
 
-claimed     tasks are claimed, and Spark has not written the offset down
-planned     the offset is written down, nothing of the batch is handled
+claimed     tasks are claimed, and Spark has not written the offset down; only the process that plans dies
 written     the batch is handled, and Spark has not committed it
 committed   the batch is committed, and its tasks are not acked
 """
@@ -38,15 +37,16 @@ class Fragile(TaskStream):
 
     def __init__(self, given: dict[str, str], schema: StructType) -> None:
         self._told = Path(given.pop("reader", os.devnull))
+        self._point = given.pop("point", POINT)
         super().__init__(Options(given), schema)
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         self._told.write_text(str(os.getpid()))
-        if POINT == "committed" and start["seq"] > self._attached().acked:
+        if self._point == "committed" and start["seq"] > self._attached().acked:
             die()
         end = super().latestOffset(start, limit)
-        if POINT == "claimed" and end != start:
-            die()
+        if self._point == "claimed" and end != start:
+            os.kill(os.getpid(), signal.SIGKILL)
         return end
 
 
@@ -66,18 +66,16 @@ def handled(folder: Path, frame: DataFrame, number: int) -> None:
         seen.write(json.dumps([number, rows]) + "\n")
         seen.flush()
         os.fsync(seen.fileno())
-    if POINT == "planned":
-        die()
     (folder / "new").write_text(json.dumps(rows))
     (folder / "new").rename(folder / f"batch-{number}")
     if POINT == "written":
         die()
 
 
-def run(spark: SparkSession, url: str, folder: Path) -> None:
+def run(spark: SparkSession, url: str, folder: Path, **more: str) -> None:
     """Handle what there is now, three tasks a batch."""
     spark.dataSource.register(FragileSource)
-    options = {"url": url, "tube": "jobs", "streamId": "s", "maxTasksPerTrigger": "3", "lease": "600"}
+    options = {"url": url, "tube": "jobs", "streamId": "s", "maxTasksPerTrigger": "3", "lease": "600", **more}
     stream = spark.readStream.format("fragile").options(**options).load()
     writer = stream.writeStream.foreachBatch(lambda frame, number: handled(folder, frame, number))
     finish(writer, folder / "checkpoint")
