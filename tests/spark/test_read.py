@@ -29,6 +29,11 @@ def q(url):
         yield queue
 
 
+def only(name):
+    """For tests of what Spark does: what a scan of the store finds is in tests/contract/test_scan.py, for each."""
+    return pytest.mark.parametrize("url", [name], indirect=True)
+
+
 def read(spark, url, tube="jobs", **options):
     reader = spark.read.format("penstock").option("url", url).option("tube", tube)
     return reader.options(**options)
@@ -58,6 +63,7 @@ def test_tasks_come_in_partitions_with_every_column(spark, q, url):
     assert created == tasks[0]._record.created_at
 
 
+@only("sqlite")
 def test_options_and_a_schema_choose_rows_and_columns(spark, q, url):
     jobs = q.create_tube("jobs", keep=True)
     for n in range(9):
@@ -72,6 +78,7 @@ def test_options_and_a_schema_choose_rows_and_columns(spark, q, url):
     assert read(spark, url, until="2100-01-01").load().count() == 9
 
 
+@only("postgres")
 def test_a_dataframe_that_is_reused_or_united_with_itself_has_the_right_rows(spark, q, url):
     jobs = q.create_tube("jobs", keep=True)
     jobs.put_many(range(30))
@@ -85,6 +92,7 @@ def test_a_dataframe_that_is_reused_or_united_with_itself_has_the_right_rows(spa
     assert ready.join(done, "seq").count() == 0
 
 
+@only("postgres")
 def test_each_task_is_read_once_whatever_happens_between_partitions(spark, q, url):
     jobs = q.create_tube("jobs", keep=True, retry=0)
     jobs.put_many(range(40))
@@ -115,6 +123,7 @@ def test_events_are_read_in_parts_and_by_position(spark, q, url):
     assert read(spark, url, feed="events", states="done").load().count() == 50
 
 
+@only("sqlite")
 def test_results_are_what_ended_and_is_kept(spark, q, url):
     jobs = q.create_tube("jobs", keep=True, id="required")
     for name in ("a", "b", "c"):
@@ -128,12 +137,14 @@ def test_results_are_what_ended_and_is_kept(spark, q, url):
     ]
 
 
+@only("sqlite")
 def test_nothing_there_is_no_rows(spark, q, url):
     q.create_tube("jobs")
     assert read(spark, url).load().collect() == []
     assert read(spark, url, feed="events").load().collect() == []
 
 
+@only("postgres")
 def test_bytes_are_bytes(spark, q, url):
     q.create_tube("bodies", payload="bytes").put_many([b"", b"\x00\xff", bytes(range(256))])
     rows = read(spark, url, "bodies", columns="seq,body,data").load().orderBy("seq").collect()
@@ -144,6 +155,7 @@ def test_bytes_are_bytes(spark, q, url):
     ]
 
 
+@only("sqlite")
 def test_errors_reach_the_caller(spark, q, url):
     with pytest.raises(Exception, match="there is no tube 'nowhere'"):
         read(spark, url, "nowhere").load().count()
