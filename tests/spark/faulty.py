@@ -79,11 +79,6 @@ class FaultyWriter(Writer):
         self._fault = fault
 
     def commit(self, messages: list[Any]) -> None:
-        if self._fault.when == "meet":
-            until(lambda: len(self._place.store().execute(ops.ListStaged())) == 2, "nobody else stages")
-            # Whoever commits first discards: the other must have seen both.
-            self._fault.mark.with_suffix(f".{self._run[-8:]}").touch()
-            until(lambda: len(list(self._fault.mark.parent.glob(f"{self._fault.mark.stem}.*"))) == 2, "nobody else")
         self._fault.strike("before")
         super().commit(messages)
         self._fault.strike("after")

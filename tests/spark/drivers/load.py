@@ -1,4 +1,4 @@
-"""Puts numbers into tubes: load.py MASTER FORMAT ROWS SOURCE URL..
+"""Puts numbers into tubes: load.py MASTER FORMAT ROWS SOURCE=URL..
 
 SOURCE is plain, kills or straggles; OPTIONS in the environment has more options, as in a=1;b=2.
 """
@@ -15,13 +15,13 @@ from tests.spark.conftest import SETTINGS
 
 import penstock.spark
 
-master, form, count, source, *places = sys.argv[1:]
+master, form, count, *places = sys.argv[1:]
 os.environ[faulty.DRIVER] = str(os.getpid())
 settings = {
     **SETTINGS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
     "spark.executor.memory": "600m",
-    "spark.speculation": str(source == "straggles").lower(),
+    "spark.speculation": str(any(place.startswith("straggles=") for place in places)).lower(),
     "spark.speculation.quantile": "0.5",
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.minTaskRuntime": "100ms",
@@ -32,7 +32,8 @@ for name, value in settings.items():
     builder = builder.config(name, value)
 spark = penstock.spark.register(builder.getOrCreate())
 spark.dataSource.register(faulty.FaultySource)
-for url in places:
+for place in places:
+    source, _, url = place.partition("=")
     frame = spark.range(int(count), numPartitions=2).selectExpr("cast(id as string) as data")
     if source == "kills":
         frame = frame.mapInArrow(faulty.KillsExecutor(url), "data string")
