@@ -16,8 +16,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import pytest
+from tests.support import postgres
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,6 +66,20 @@ def runs(page: Path) -> bool:
 def needs_spark(page: Path) -> bool:
     """Whether it starts a session of Spark; such pages run where one is started already, in tests/spark."""
     return any("import SparkSession" in block.text for block in blocks(page) if block.language == "python")
+
+
+@contextmanager
+def shop(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """For pages that use it a database of that name, where the driver looks when a URL names no server."""
+    if not any(":///shop" in block.text for block in blocks(page) if block.language in ("python", "bash")):
+        yield
+        return
+    server = postgres.shared_server()
+    server.create_database("shop")
+    for name, value in {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}.items():
+        monkeypatch.setenv(name, value)
+    yield
+    server.drop_database("shop")
 
 
 def run(page: Path) -> None:

@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, ROOT, Block, blocks, needs_spark, run, runs, type_in
-from tests.support import postgres
-
-
-@pytest.fixture
-def shop(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A database of the name that pages use, where the driver looks when a URL names no server."""
-    server = postgres.shared_server()
-    server.create_database("shop")
-    for name, value in {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}.items():
-        monkeypatch.setenv(name, value)
-    yield
-    server.drop_database("shop")
+from tests.docs.pages import PAGES, ROOT, Block, needs_spark, run, runs, shop, type_in
 
 
 def of(page: Path) -> str:
@@ -27,13 +14,12 @@ def of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page) and not needs_spark(page)], ids=of)
-def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys, request):
+def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    if any(":///shop" in block.text for block in blocks(page) if block.language in ("python", "bash")):
-        request.getfixturevalue("shop")
-    for _ in ("the first time", "again in the same folder"):
-        run(page)
+    with shop(page, monkeypatch):
+        for _ in ("the first time", "again in the same folder"):
+            run(page)
 
 
 def test_a_command_that_fails_is_noticed():
