@@ -15,8 +15,9 @@ from penstock.model import ops
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=PLACES, ids=lambda place: place.name)
+@pytest.fixture(params=PLACES[:1], ids=lambda place: place.name)
 def url(request, tmp_path) -> str:
+    """A file unless a test says otherwise: what differs between stores is tested without Spark."""
     return request.param.url(tmp_path)
 
 
@@ -68,6 +69,7 @@ def notes(queue, ledger: str):
     return [note.number for note in queue._engine.execute(ops.ReadLedger(ledger))]
 
 
+@pytest.mark.parametrize("url", PLACES[1:], ids=["postgres"], indirect=True)
 def test_every_batch_is_put_once_also_when_it_comes_again_in_other_partitions(lines, url, queue, tmp_path):
     lines.add(10)
     lines.run(url, sinkId="s")
@@ -82,22 +84,17 @@ def test_every_batch_is_put_once_also_when_it_comes_again_in_other_partitions(li
     assert notes(queue, "sink:s") == [0, 1, 2]
 
 
-def test_a_sink_without_a_name_is_that_of_its_query(lines, url, queue):
+def test_a_sink_without_a_name_is_that_of_its_query_and_one_with_a_name_refuses_others(lines, url, queue):
     lines.add(5)
     lines.run(url)
     lines.run(url)
     check_once(queue, 5)
     lines.run(url, checkpoint="b")
     check_put(queue, 10)
-    assert len(queue._engine.execute(ops.ListLedgers("sink:"))) == 2
-
-
-def test_two_queries_with_one_sink_are_refused(lines, url, queue):
-    lines.add(5)
-    lines.run(url, sinkId="s")
-    with pytest.raises(StreamingQueryException, match="sink 's' belongs to query"):
-        lines.run(url, checkpoint="b", sinkId="s")
-    check_once(queue, 5)
+    first, _ = queue._engine.execute(ops.ListLedgers("sink:"))
+    with pytest.raises(StreamingQueryException, match="belongs to query"):
+        lines.run(url, checkpoint="c", sinkId=first.removeprefix("sink:"))
+    check_put(queue, 10)
 
 
 def test_only_rows_that_are_added_can_be_put(spark, lines, url, queue, tmp_path):
