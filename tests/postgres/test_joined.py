@@ -181,17 +181,22 @@ def test_a_rollback_to_a_savepoint_undoes_what_came_after_it(jobs, own):
     assert jobs.statistics().tasks["total"] == jobs.statistics().calls["put"] == 2
 
 
-def test_a_transaction_spans_tubes_and_queues_of_two_schemas(q, jobs, own, place):
-    with penstock.connect(place) as elsewhere:
-        there = elsewhere.create_tube("there", "utube")
-        jobs.put(1, transaction=own)
-        there.put(2, lane="a", transaction=own)
-        own.rollback()
-        assert data(jobs) == data(there) == []
-        jobs.put(1, transaction=own)
-        there.put(2, lane="a", transaction=own)
-        own.commit()
-        assert (data(jobs), there.take().data) == ([1], 2)
+def test_a_transaction_spans_tubes_and_queues_of_two_schemas(q, jobs, own):
+    info = own.info
+    place = f"postgresql://{info.user}@{info.host}:{info.port}/{info.dbname}?schema=elsewhere"
+    try:
+        with penstock.connect(place) as elsewhere:
+            there = elsewhere.create_tube("there", "utube")
+            jobs.put(1, transaction=own)
+            there.put(2, lane="a", transaction=own)
+            own.rollback()
+            assert data(jobs) == data(there) == []
+            jobs.put(1, transaction=own)
+            there.put(2, lane="a", transaction=own)
+            own.commit()
+            assert (data(jobs), there.take().data) == ([1], 2)
+    finally:
+        postgres.drop_place(place)
 
 
 def test_every_option_of_a_put_arrives(q, own):
