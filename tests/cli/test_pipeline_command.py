@@ -51,7 +51,14 @@ def test_the_group_explains_itself_without_spark(shell: Shell):
     assert ran.status == 0 and "vacuum" in ran.out
 
 
-def test_a_reader_that_will_not_come_back_is_forgotten(shell: Shell):
+@pytest.fixture
+def closing():
+    """The stores that Spark's processes keep open are closed again in this one."""
+    yield
+    stores.close_all()
+
+
+def test_a_reader_that_will_not_come_back_is_forgotten(shell: Shell, closing):
     url = str(shell.folder / "tasks.db")
     with penstock.connect(url) as queue:
         queue.create_tube("mail", history=True).put(1)

@@ -14,6 +14,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+collect_ignore_glob = ["drivers/*"]
+"""Programs that tests start; they do their work when they are imported."""
 ROOT = Path(__file__).parents[2]
 # What lives for minutes is not worth compiling well: half the work of a start is that.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -181,4 +181,4 @@ def test_the_environment_is_left_as_it_was(project):
 def test_the_plugin_is_shipped_and_named():
     names = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert names["project"]["entry-points"]["pytest11"] == {"penstock": "_penstock_pytest"}
-    assert names["tool"]["setuptools"]["py-modules"] == ["_penstock_pytest"]
+    assert names["tool"]["setuptools"]["py-modules"] == ["_penstock_pytest", "pyspark_penstock"]
