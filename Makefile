@@ -21,9 +21,14 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## a polite crawl of a small web with Spark, to watch; needs Java 17
 	@PYTHONPATH=examples $(BIN)/python -m crawl
 
+# Spark waits for its processes half of the time, so its tests run beside the others; what they print comes after.
 test: check ## format, lint, types, layers and the whole suite
-	@$(BIN)/python -m pytest -n 2 --ignore=tests/spark
-	@$(BIN)/python -m pytest tests/spark
+	@mkdir -p build; \
+	$(BIN)/python -m pytest tests/spark > build/spark-tests.log 2>&1 & spark=$$!; \
+	$(BIN)/python -m pytest -n 2 --ignore=tests/spark; rest=$$?; \
+	wait $$spark; besides=$$?; \
+	echo "tests of Spark:"; cat build/spark-tests.log; \
+	exit $$((rest || besides))
 
 test-spark: $(READY) ## the tests that start Spark; needs Java 17
 	@$(BIN)/python -m pytest tests/spark
