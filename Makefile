@@ -21,7 +21,7 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## a polite crawl of a small web with Spark, to watch; needs Java 17
 	@PYTHONPATH=examples $(BIN)/python -m crawl
 
-# Spark waits for its processes half of the time, so its tests run beside the others; what they print comes after.
+# Spark often waits for processes of its own, so its tests run beside the others; what they print comes after.
 test: check ## format, lint, types, layers and the whole suite
 	@mkdir -p build; \
 	$(BIN)/python -m pytest tests/spark > build/spark-tests.log 2>&1 & spark=$$!; \

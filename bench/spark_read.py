@@ -24,7 +24,7 @@ FIGURES = ("rows/s",)
 PART = 50_000
 FETCH = 10_000
 """Rows that JDBC asks for at a time; all of a partition if it is not told."""
-NOTES = {JDBC: f"the same table and columns in as many partitions, fetchsize {FETCH:,}; without that it is slower"}
+NOTES = {JDBC: f"the same table and columns in as many partitions, fetchsize {FETCH:,}"}
 
 
 def fill(url: str, count: int) -> None:
