@@ -1,0 +1,1 @@
+"""A store that a server holds."""

@@ -1,0 +1,1 @@
+"""A queue on the network: Tarantool's protocol and gRPC in front of one store."""

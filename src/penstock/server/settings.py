@@ -1,0 +1,43 @@
+"""What a server is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one client, and all of them, may use; looked at before anything is allocated."""
+
+    frame: int = 16 * MIB
+    """Bytes of one request."""
+    connections: int = 10_000
+    waiting: int = 100_000
+    """Takes that wait, of all connections."""
+    waiting_each: int = 10_000
+    pipeline: int = 10_000
+    """Requests of one connection that have no answer yet; more are not read until there are fewer."""
+    unsent: int = 64 * MIB
+    """Bytes of answers that a client does not read; one with more is cut off."""
+    login_seconds: float = 10.0
+    """A connection that has to log in and does not is closed."""
+    transaction_seconds: float = 10.0
+    """How long a client may keep a transaction of the store open."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a server listens and what it serves."""
+
+    url: str
+    host: str = "127.0.0.1"
+    port: int | None = 3301
+    """Of Tarantool's protocol and of penstock:// URLs; 0: any free one, None: not at all."""
+    grpc_port: int | None = None
+    http_port: int | None = None
+    """Of /metrics, /health and /ready."""
+    durability: str = "strict"
+    drain_seconds: float = 30.0
+    limits: Limits = field(default_factory=Limits)

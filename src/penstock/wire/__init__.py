@@ -1,0 +1,1 @@
+"""How ops, answers and errors look between processes."""
