@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 
+import pytest
+from tests.support import postgres
+from tests.support.postgres import until
+
 import penstock
+from penstock.engines.postgres.store import PostgresStore
 from penstock.model import ops
+from penstock.model.errors import SchemaMismatch
 
 TUBES = 25
 
@@ -36,3 +43,29 @@ def test_who_looks_at_all_tubes_does_not_stumble_over_those_that_are_dropped_mea
     for thread in (*churning, looking):
         thread.join()
     assert failures == []
+
+
+def test_a_schema_that_is_dropped_under_an_open_queue_is_named_in_one_line(place, monkeypatch, caplog):
+    failed: list[Exception] = []
+    beat = PostgresStore.beat
+
+    def counted(self: PostgresStore) -> float:
+        try:
+            return beat(self)
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    monkeypatch.setattr(PostgresStore, "beat", counted)
+    q = penstock.connect(place)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        q.create_tube("jobs").put(1)
+        q.tube("jobs").statistics()
+        postgres.drop_place(place)
+        until(lambda: len(failed) >= 3, "the keeper does not notice")
+        said = [record for record in caplog.records if "keeper" in record.getMessage()]
+    with pytest.raises(SchemaMismatch):
+        q.close()
+    q._engine.close()
+    assert len(said) == 1 and place.rpartition("schema=")[2] in said[0].getMessage(), caplog.text
+    assert said[0].exc_info is None and "Traceback" not in caplog.text

@@ -10,9 +10,11 @@ import apsw
 import pytest
 from tests.crash.children import family
 from tests.sqlite import roles
+from tests.support.postgres import until
 
 import penstock
 from penstock.engines import open_store
+from penstock.engines.keeper import Trouble
 from penstock.engines.sqlite.store import SqliteStore
 
 
@@ -74,12 +76,41 @@ def test_a_keeper_that_fails_says_so_and_goes_on(path, monkeypatch, caplog):
         return beat(self)
 
     monkeypatch.setattr(SqliteStore, "beat", fail_once)
-    with caplog.at_level(logging.ERROR, "penstock"), penstock.connect(str(path), session_ttl=0.5) as q:
+    with caplog.at_level(logging.WARNING, "penstock"), penstock.connect(str(path), session_ttl=0.5) as q:
         assert failed.wait(30)
         q.tube("jobs").put("x")
         assert q.tube("jobs").take().data == "x"
         assert len(keepers()) == 1
-    assert "tries again" in caplog.text
+        until(lambda: len(caplog.records) > 1, "the end of the trouble is never said")
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2 and "tries again each second: IOError: broken" in said[0] and "again" in said[1], said
+    assert "Traceback" not in caplog.text
+
+
+def test_an_error_that_lasts_is_named_once_a_minute_without_its_traceback(caplog):
+    moments = iter([*(float(second) for second in range(131)), 131.0, 134.0])
+    trouble = Trouble("tasks.db", lambda: next(moments))
+    with caplog.at_level(logging.INFO, "penstock"):
+        for number in range(130):
+            trouble.met(apsw.IOError(f"block {number} is broken\nHINT: mend it"))
+        assert [record.levelname for record in caplog.records] == ["ERROR"] * 3
+        assert "IOError: block 0 is broken HINT: mend it" in caplog.text and "Traceback" not in caplog.text
+        trouble.met(apsw.FullError("no room"))
+        assert "FullError: no room" in caplog.records[-1].getMessage()
+        trouble.over()
+        assert len(caplog.records) == 4, "one good beat is no end of it"
+        trouble.over()
+        trouble.over()
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 4 + ["WARNING"]
+
+
+def test_whoever_wants_to_see_where_an_error_came_from_asks_for_debug(caplog):
+    with caplog.at_level(logging.DEBUG, "penstock"):
+        try:
+            raise apsw.IOError("broken")
+        except apsw.IOError as error:
+            Trouble("tasks.db").met(error)
+    assert "Traceback" in caplog.text
 
 
 def test_a_queue_that_is_dropped_without_close_leaves_the_next_one_alone(path):
