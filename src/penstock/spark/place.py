@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -25,8 +26,12 @@ class Place:
         self._machine = stores.machine()
 
     def store(self) -> Engine:
-        """The store, open in this process."""
+        """The store, open in this process until it ends."""
         return stores.store(self._here())
+
+    def borrowed(self) -> AbstractContextManager[Engine]:
+        """The store, open in this process for a while."""
+        return stores.borrowed(self._here())
 
     def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Read, over one connection for it alone and without a store to keep open."""

@@ -56,8 +56,8 @@ class Reader(DataSourceReader):
 
     def partitions(self) -> Sequence[Range]:
         """Ranges of seq that follow each other."""
-        store = self._place.store()
-        return event_ranges(store, self._scan, self._number) if self._feed == "events" else self._task_ranges(store)
+        with self._place.borrowed() as store:
+            return event_ranges(store, self._scan, self._number) if self._feed == "events" else self._task_ranges(store)
 
     def _task_ranges(self, store: Engine) -> list[Range]:
         tube = str(self._scan.tube)

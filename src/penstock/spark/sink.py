@@ -59,7 +59,8 @@ class Sink(DataSourceStreamArrowWriter):
         self._on_conflict: OnConflict = options.choice("onConflict", CONFLICTS, "ignore")  # type: ignore[assignment]
         self._portion = options.number("stageBytes", PORTION)
         self._run = uuid.uuid4().hex
-        self._shape: Shape = shape(schema, self._place.store().execute(ops.GetTube(self._tube)))
+        with self._place.borrowed() as engine:
+            self._shape: Shape = shape(schema, engine.execute(ops.GetTube(self._tube)))
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedBatch:
         """Stage what an attempt at a partition of a batch gives."""
@@ -70,7 +71,8 @@ class Sink(DataSourceStreamArrowWriter):
         run = f"{PREFIX}{query}:{batch}:{self._run}"
         part = f"{context.partitionId()}-{context.taskAttemptId()}"
         batches = (rows(one, self._shape) for one in iterator if len(one))
-        number = stage(self._place.store(), self._tube, run, part, batches, self._portion)
+        with self._place.borrowed() as engine:
+            number = stage(engine, self._tube, run, part, batches, self._portion)
         return StagedBatch(run, query, batch, part, number)
 
     def commit(self, messages: list[StagedBatch | None], batchId: int) -> None:  # type: ignore[override]
@@ -98,7 +100,8 @@ class Sink(DataSourceStreamArrowWriter):
     def abort(self, messages: list[StagedBatch | None], batchId: int) -> None:  # type: ignore[override]
         """A batch has failed, and comes again. Whatever was staged for it is staged again then."""
         for run in {message.run for message in messages if message is not None}:
-            jobs.discard(self._place.store(), run)
+            with self._place.borrowed() as engine:
+                jobs.discard(engine, run)
 
 
 def _is_committed(engine: Engine, ledger: str, query: str, batch: int) -> bool:

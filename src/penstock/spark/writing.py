@@ -52,10 +52,10 @@ class Writer(DataSourceArrowWriter):
         self._portion = options.number("stageBytes", PORTION)
         self._job = options.name("jobId")
         self._run = jobs.run_name(self._job, uuid.uuid4().hex)
-        engine = self._place.store()
-        self._shape: Shape = shape(schema, engine.execute(ops.GetTube(self._tube)))
-        jobs.clean_sometimes(engine)
-        self._is_open = self._job is None or jobs.begin(engine, self._job, self._tube)
+        with self._place.borrowed() as engine:
+            self._shape: Shape = shape(schema, engine.execute(ops.GetTube(self._tube)))
+            jobs.clean_sometimes(engine)
+            self._is_open = self._job is None or jobs.begin(engine, self._job, self._tube)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage what an attempt at a partition gives."""
@@ -65,18 +65,21 @@ class Writer(DataSourceArrowWriter):
         if not self._is_open:
             return Staged(part, 0)
         batches = (rows(batch, self._shape) for batch in iterator if len(batch))
-        return Staged(part, stage(self._place.store(), self._tube, self._run, part, batches, self._portion))
+        with self._place.borrowed() as engine:
+            return Staged(part, stage(engine, self._tube, self._run, part, batches, self._portion))
 
     def commit(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
         """All partitions are staged: make tasks of them."""
         if self._is_open:
             parts = [Part(message.part, message.rows) for message in messages if message is not None]
-            jobs.commit(self._place.store(), self._job, self._run, self._tube, parts, self._on_conflict)
+            with self._place.borrowed() as engine:
+                jobs.commit(engine, self._job, self._run, self._tube, parts, self._on_conflict)
 
     def abort(self, messages: list[Staged | None]) -> None:  # type: ignore[override]
         """The job has failed, or so Spark thinks: it says so too when a commit was done, which needs no rows then."""
         if self._is_open:
-            jobs.discard(self._place.store(), self._run)
+            with self._place.borrowed() as engine:
+                jobs.discard(engine, self._run)
 
 
 def stage(engine: Engine, tube: str, job: str, part: str, batches: Iterable[pa.RecordBatch], portion: int) -> int:
