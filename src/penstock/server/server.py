@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
 from penstock.engines import Engine, open_engine
 from penstock.model.clock import Clock
+from penstock.server.auth import Login, Logins
 from penstock.server.core import Core
+from penstock.server.listening import listening
+from penstock.server.logins import read_logins
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
+from penstock.server.tls import common_name
 
 DOORS = {"port": "penstock.server.iproto", "grpc_port": "penstock.server.grpc", "http_port": "penstock.server.http"}
 """Which module opens the door of a port: it has `async def open_door(server) -> Door`."""
@@ -25,7 +32,17 @@ class Door:
         """Let nobody new in."""
 
     async def close(self) -> None:
-        """Answer what was asked and close all connections."""
+        """Answer what was asked and close all connections.
+
+        What waits ends with what it has, clients of the library are told `bye` and sessions that the server keeps end.
+        """
+
+    async def retire(self, seconds: float) -> None:
+        """Another process listens now: serve who is connected until they go, and come back when they have.
+
+        Clients of the library are told `bye` at once and go over. The others stay; when the seconds are over, those
+        that ask for nothing and hold no task are closed, each right behind its last answer.
+        """
 
 
 class Server:
@@ -33,10 +50,16 @@ class Server:
 
     core: Core
     sessions: Sessions
+    logins: Logins
+    tls: ssl.SSLContext | None
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: Settings, clock: Clock | None = None, sockets: Mapping[str, socket.socket] | None = None
+    ) -> None:
         self.settings = settings
         self._clock = clock
+        self.sockets = dict(sockets or {})
+        """Those that doors listen on, by the name of the setting; they may come from a process that goes."""
         self._engine: Engine | None = None
         self.doors: dict[str, Any] = {}
 
@@ -44,12 +67,25 @@ class Server:
         """Come back when clients can connect."""
         settings = self.settings
         loop = asyncio.get_running_loop()
+        self.logins = read_logins(settings.logins)
+        self.tls = settings.tls.context() if settings.tls else None
         self._engine = await loop.run_in_executor(None, open_engine, settings.url, self._clock, settings.durability)
         self.core = Core(self._engine, loop)
         self.sessions = Sessions(self.core)
         for name, module in DOORS.items():
             if getattr(settings, name) is not None:
                 self.doors[name] = await import_module(module).open_door(self)
+
+    def listener(self, name: str) -> socket.socket:
+        """The socket that a door shall listen on."""
+        if name not in self.sockets:
+            self.sockets[name] = listening(self.settings.host, getattr(self.settings, name))
+        return self.sockets[name]
+
+    def welcome(self, certificate: Any = None) -> Login:
+        """What a new connection may do; `certificate`: the one of the client, as ssl's getpeercert() has it."""
+        name = common_name(certificate)
+        return self.logins.guest if name is None else self.logins.certificate(name)
 
     def port(self, name: str = "port") -> int:
         """Where a door listens."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.server.tls import Tls
+
 MIB = 1024 * 1024
 
 
@@ -41,3 +43,6 @@ class Settings:
     durability: str = "strict"
     drain_seconds: float = 30.0
     limits: Limits = field(default_factory=Limits)
+    tls: Tls | None = None
+    logins: str | None = None
+    """A file of logins; None: everybody may do everything, which is for loopback and client certificates."""

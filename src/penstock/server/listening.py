@@ -1,0 +1,48 @@
+"""Sockets to listen on."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+from penstock.model.errors import UsageError
+
+BACKLOG = 4096
+"""Connections that wait to be accepted; the kernel has a limit of its own."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; 0 is a free port."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        made = socket.socket(family, kind, protocol)
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"{host}:{port} is no address to listen on: {error}") from None
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(BACKLOG)
+        made.setblocking(False)
+    except OSError as error:
+        made.close()
+        raise UsageError(
+            f"nobody can listen on {host}:{port} ({error.strerror}); another port, or 0 for a free one, or "
+            "--takeover if a server of this store has it"
+        ) from None
+    return made
