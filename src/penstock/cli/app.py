@@ -25,6 +25,7 @@ PARTS = {
     "stats": ("stats",),
     "schedules": ("schedules",),
     "worker": ("worker",),
+    "serve": ("serve",),
     "top": ("top",),
     "store": ("migrate", "doctor"),
     "pipeline": ("pipeline",),

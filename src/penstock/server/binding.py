@@ -1,0 +1,24 @@
+"""Where a server may listen: beyond this machine only with TLS, and with logins or client certificates."""
+
+from __future__ import annotations
+
+from penstock.model.errors import UsageError
+from penstock.server.listening import is_loopback
+from penstock.server.settings import Settings
+
+
+def check_binding(settings: Settings) -> None:
+    """Refuse to be open to a network; each text says what is missing."""
+    if is_loopback(settings.host):
+        return
+    host = settings.host
+    if settings.tls is None:
+        raise UsageError(
+            f"{host} can be reached from other machines, so what is sent must be encrypted: give --tls-cert and "
+            "--tls-key, or leave out --host to listen on 127.0.0.1"
+        )
+    if settings.logins is None and settings.tls.ca is None:
+        raise UsageError(
+            f"{host} can be reached from other machines, so clients must say who they are: give --logins FILE "
+            "(`penstock login NAME --file FILE` makes it), or --tls-ca for client certificates"
+        )
