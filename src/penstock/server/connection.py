@@ -1,0 +1,393 @@
+"""One connection of Tarantool's protocol.
+
+All complete frames of a read are looked at together; answers of one turn of the loop go out in one write. Nothing a
+client sends can harm another connection: what cannot be read is answered, or closes this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.model.errors import AccessDenied, PenstockError
+from penstock.server import requests
+from penstock.server.core import log
+from penstock.server.peer import Peer
+from penstock.server.refusal import Refusal
+from penstock.server.requests import PAIR, Malformed
+from penstock.server.tarantool import Facade
+from penstock.wire import iproto
+from penstock.wire.iproto import CALL, IprotoError, data_frame
+
+if TYPE_CHECKING:
+    from penstock.server.iproto import IprotoDoor
+
+OWN = "penstock."
+"""What the functions of the library's own clients begin with."""
+SCHEMA = frozenset({277, 280, 281, 288, 289})
+"""Spaces that clients read when they connect; they are empty here."""
+SCRAMBLE_SIZE = 20
+SCRAMBLE_METHOD = "chap-sha1"
+NOTHING = b"\x80"
+_BIN = (struct.Struct(">BB"), struct.Struct(">BH"), struct.Struct(">BI"))
+_decode = requests.decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Connection(asyncio.Protocol):
+    """Reads requests, has them performed and writes the answers."""
+
+    transport: asyncio.Transport
+    peer: Peer
+    facade: Facade
+
+    def __init__(self, door: IprotoDoor) -> None:
+        self._door = door
+        self._limits = door.limits
+        self._salt = secrets.token_bytes(iproto.SALT_SIZE)
+        self._unread = bytearray()
+        self._wanted = 0
+        """How many bytes there must be before it is worth looking at them."""
+        self.open_requests = 0
+        """Requests that have no answer yet."""
+        self._out: list[bytes] = []
+        self._paused = 0
+        """Why nothing is read: bits of FULL and SLOW."""
+        self._link: Any = None
+        self._syncs: dict[int, int] = {}
+        """Of requests of the library's own clients: which number a request of the link has come under."""
+        self._login_timer: asyncio.TimerHandle | None = None
+        self.lost = False
+        self.closing = False
+        """True once the connection is to end behind its last answer."""
+
+    # -- what the loop calls -----------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        door = self._door
+        if not door.admit(self):
+            return
+        server = door.server
+        try:
+            login = server.welcome(transport.get_extra_info("peercert"))
+        except AccessDenied as error:
+            log.warning("a connection from %s was refused: %s", door.address(transport), error)
+            transport.abort()
+            return
+        self.peer = Peer(door.address(transport), login)
+        self.facade = Facade(server.core, server.sessions, self.peer)
+        if login.unknown:
+            self._login_timer = server.core.loop.call_later(self._limits.login_seconds, self._too_late)
+        transport.set_write_buffer_limits(high=door.SLOW_AT)
+        transport.write(iproto.greeting(door.uuid, self._salt))
+
+    def data_received(self, data: bytes) -> None:
+        if self._unread:
+            self._unread += data
+            if len(self._unread) < self._wanted or self._paused:
+                return
+            data = bytes(self._unread)
+            self._unread.clear()
+        elif self._paused:
+            self._unread += data
+            return
+        self._read(data)
+
+    def pause_writing(self) -> None:
+        self._pause(SLOW)
+
+    def resume_writing(self) -> None:
+        self._resume(SLOW)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost = True
+        self._door.forget(self)
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        if self._link is not None:
+            self._link.lost()
+        if hasattr(self, "peer"):
+            self._door.leave(self.peer)
+
+    # -- frames ------------------------------------------------------------------------------------
+
+    def _read(self, data: bytes) -> None:
+        at, end, limits = 0, len(data), self._limits
+        try:
+            while at < end:
+                if data[at] == 0xCE and end - at >= 5:
+                    start = at + 5
+                    size = int.from_bytes(data[at + 1 : start], "big")
+                else:
+                    found = iproto.prefix(data, at)
+                    if found is None:
+                        self._keep(data, at, 0)
+                        return
+                    size, start = found
+                if size > limits.frame:
+                    raise iproto.invalid(f"packet length {size} is over this server's limit of {limits.frame} bytes")
+                stop = start + size
+                if stop > end:
+                    self._keep(data, at, stop - at)
+                    return
+                if self.open_requests - len(self.peer.waits) >= limits.pipeline:
+                    self._keep(data, at, 0)
+                    self._pause(FULL)
+                    return
+                at = stop
+                self._receive(data[start:stop])
+        except IprotoError as error:
+            # Where the next frame would begin cannot be known, or is too far to wait for.
+            self.send(iproto.error_frame(0, error))
+            self.close()
+
+    def _keep(self, data: bytes, at: int, wanted: int) -> None:
+        self._unread += memoryview(data)[at:]
+        self._wanted = wanted
+
+    def _receive(self, frame: bytes) -> None:
+        if self.closing:
+            return
+        try:
+            header, body = _decode(PAIR + frame)
+            kind, sync = header[0], header[1]
+            if kind == CALL and len(body) == 2 and len(header) == 2:
+                name, args = body[0x22], body[0x21]
+                if type(name) is str and type(args) is list and type(sync) is int and sync >= 0:
+                    self.open_requests += 1
+                    self._call(sync, name, args)
+                    return
+        except (KeyError, TypeError, ValueError, RecursionError, msgspec.DecodeError):
+            pass
+        self._receive_any(frame)
+
+    def _receive_any(self, frame: bytes) -> None:
+        """A request of any kind, right or wrong."""
+        try:
+            header, body = requests.read(frame)
+            sync = requests.check_header(header)
+        except Malformed as malformed:
+            self.send(iproto.error_frame(malformed.sync, malformed.error))
+            return
+        self.open_requests += 1
+        try:
+            kind = header.get(iproto.TYPE, 0)
+            handle = HANDLERS.get(kind)
+            if handle is None:
+                raise IprotoError(iproto.UNKNOWN_TYPE, f"Unknown request type {kind}")
+            handle(self, sync, body)
+        except IprotoError as error:
+            self.refuse(sync, error)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _ping(self, sync: int, body: requests.Body) -> None:
+        self._done(iproto.frame(sync, NOTHING))
+
+    def _identify(self, sync: int, body: requests.Body) -> None:
+        self._done(
+            iproto.frame(sync, _encode({iproto.VERSION: 1, iproto.FEATURES: [], iproto.AUTH_TYPE: SCRAMBLE_METHOD}))
+        )
+
+    def _auth(self, sync: int, body: requests.Body) -> None:
+        fields = requests.check_body(body)
+        user = requests.field(fields, iproto.USER, str, "user name")
+        proof = requests.field(fields, iproto.TUPLE, list, "tuple")
+        logins = self._door.server.logins
+        if not logins.guest.unknown or (user == "guest" and not proof):
+            self._done(iproto.frame(sync, NOTHING))
+            return
+        if len(proof) < 2:
+            raise iproto.invalid("authentication request body")
+        scramble = proof[1]
+        if isinstance(scramble, str):
+            scramble = scramble.encode(errors="surrogateescape")
+        if not isinstance(scramble, bytes) or len(scramble) != SCRAMBLE_SIZE:
+            raise iproto.invalid("invalid scramble size")
+        try:
+            self.peer.login = logins.scramble(user, self._salt[: iproto.LOGIN_SALT_SIZE], scramble)
+        except AccessDenied as error:
+            log.warning("%s could not log in: %s", self.peer.address, error)
+            raise IprotoError(iproto.WRONG_PASSWORD, f"Incorrect password supplied for user '{user}'") from None
+        if self._login_timer is not None:
+            self._login_timer.cancel()
+        self._done(iproto.frame(sync, NOTHING))
+
+    def _select(self, sync: int, body: requests.Body) -> None:
+        fields = requests.check_body(body)
+        space = requests.field(fields, iproto.SPACE_ID, int, "space id")
+        requests.field(fields, iproto.LIMIT, int, "limit")
+        requests.field(fields, iproto.KEY, list, "key")
+        if space not in SCHEMA:
+            raise IprotoError(iproto.NO_SUCH_SPACE, f"Space '{space}' does not exist")
+        self._done(data_frame(sync, b"\x90"))
+
+    def _call_any(self, sync: int, body: requests.Body, shaped: bool = False) -> None:
+        fields = requests.check_body(body)
+        name = requests.field(fields, iproto.FUNCTION, str, "function name")
+        self._call(sync, name, requests.field(fields, iproto.TUPLE, list) or [], shaped)
+
+    def _eval(self, sync: int, body: requests.Body) -> None:
+        fields = requests.check_body(body)
+        text = requests.field(fields, iproto.EXPRESSION, str, "expression")
+        args = requests.field(fields, iproto.TUPLE, list) or []
+        if self.peer.login.unknown:
+            raise self._denied("universe", "")
+        self.facade.evaluate(text, args, partial(self._answer, sync))
+
+    def _call(self, sync: int, name: str, args: list[Any], shaped: bool = False) -> None:
+        if self.peer.login.unknown:
+            self.refuse(sync, self._denied("function", name))
+        elif name.startswith(OWN):
+            self._carry(sync, name[len(OWN) :], args)
+        else:
+            answer = partial(self._answer_shaped if shaped else self._answer, sync)
+            self.facade.call(name.encode(errors="surrogateescape"), args, answer)
+
+    def _denied(self, what: str, name: str) -> IprotoError:
+        text = f"Execute access to {what} '{name}' is denied for user '{self.peer.login.name}'"
+        fields = {"object_type": what, "object_name": name, "access_type": "Execute"}
+        return IprotoError(iproto.ACCESS_DENIED, text, "AccessDeniedError", **fields)
+
+    def _carry(self, sync: int, kind: str, args: list[Any]) -> None:
+        """A request of the library's own clients."""
+        if len(args) != 3 or type(args[0]) is not int or type(args[1]) is not int or type(args[2]) is not bytes:
+            self.refuse(sync, iproto.invalid("packet body"))
+            return
+        number, seen, payload = args
+        if self._link is None:
+            self._link = self._door.link(self)
+        self._syncs[number] = sync
+        self._link.receive(number, seen, kind, payload)
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def send_answer(self, number: int, failed: bool, payload: bytes) -> None:
+        """What a link says: the answer to the request of that number, or with 0 something nobody asked for."""
+        size = len(payload)
+        wide = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+        packed = b"\x92" + (b"\xc3" if failed else b"\xc2") + _BIN[wide].pack(0xC4 + wide, size) + payload
+        if number == 0:
+            self.send(iproto.push_frame(packed))
+            return
+        sync = self._syncs.pop(number, None)
+        if sync is not None:
+            self._done(data_frame(sync, packed))
+
+    def _answer(self, sync: int, answer: list[Any] | Exception) -> None:
+        """What a function returned, or why it was refused."""
+        if isinstance(answer, Exception):
+            self.refuse(sync, answer)
+            return
+        try:
+            self._done(data_frame(sync, _encode(answer)))
+        except Exception as error:
+            log.exception("an answer for %s could not be packed", self.peer.address)
+            self.refuse(sync, Refusal(str(error)))
+
+    def _answer_shaped(self, sync: int, answer: list[Any] | Exception) -> None:
+        """The same as functions were called once: everything returned is a row."""
+        if isinstance(answer, Exception):
+            self.refuse(sync, answer)
+        elif len(answer) == 1 and isinstance(answer[0], list | tuple) and _are_rows(answer[0]):
+            self._answer(sync, list(answer[0]))
+        else:
+            self._answer(sync, [item if _is_row(item) else [item] for item in answer])
+
+    def refuse(self, sync: int, error: Exception) -> None:
+        """Answer with an error."""
+        if not isinstance(error, IprotoError):
+            kind, code = getattr(error, "kind", "LuajitError"), getattr(error, "code", None)
+            if not isinstance(error, PenstockError | Refusal):
+                log.error("a request of %s failed", self.peer.address, exc_info=error)
+            error = IprotoError(code if isinstance(code, int) else iproto.PROC_LUA, str(error), kind)
+        self._done(iproto.error_frame(sync, error))
+
+    def _done(self, frame: bytes) -> None:
+        self.open_requests -= 1
+        self.send(frame)
+        if self._paused & FULL:
+            self._resume(FULL)
+
+    def send(self, frame: bytes) -> None:
+        """Write a frame with the others of this turn."""
+        if not self._out:
+            self._door.write_soon(self)
+        self._out.append(frame)
+
+    def write(self) -> None:
+        """Write what has come together."""
+        out, self._out = self._out, []
+        if self.lost:
+            return
+        transport = self.transport
+        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._paused & SLOW and transport.get_write_buffer_size() > self._limits.unsent:
+            log.warning("%s does not read its answers and was cut off", self.peer.address)
+            transport.abort()
+        elif self.closing and not self.open_requests:
+            transport.close()
+
+    # -- the end, and pauses -----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Read no more, and end behind the last answer."""
+        self.closing = True
+        self._pause(CLOSED)
+        if not self._out and not self.open_requests:
+            self.transport.close()
+
+    def _too_late(self) -> None:
+        if self.peer.login.unknown:
+            log.warning("%s did not log in within %g s", self.peer.address, self._limits.login_seconds)
+            self.transport.abort()
+
+    def _pause(self, why: int) -> None:
+        if not self._paused and not self.lost:
+            self.transport.pause_reading()
+        self._paused |= why
+
+    def _resume(self, why: int) -> None:
+        if not self._paused & why:
+            return
+        self._paused &= ~why
+        if self._paused or self.lost:
+            return
+        self.transport.resume_reading()
+        if self._unread:
+            self._door.server.core.loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """What came in with a read that was too much at once."""
+        if self._unread and not self._paused and not self.lost and len(self._unread) >= self._wanted:
+            data = bytes(self._unread)
+            self._unread.clear()
+            self._read(data)
+
+
+FULL, SLOW, CLOSED = 1, 2, 4
+"""Reasons to read nothing: too many open requests, answers that are not read, the end."""
+HANDLERS: dict[int, Any] = {
+    iproto.PING: Connection._ping,
+    iproto.ID: Connection._identify,
+    iproto.AUTH: Connection._auth,
+    iproto.SELECT: Connection._select,
+    iproto.CALL: Connection._call_any,
+    iproto.CALL_16: partial(Connection._call_any, shaped=True),
+    iproto.EVAL: Connection._eval,
+}
+
+
+def _is_row(item: Any) -> bool:
+    return isinstance(item, list | tuple | msgspec.Raw)
+
+
+def _are_rows(items: Any) -> bool:
+    return bool(items) and all(_is_row(item) for item in items)

@@ -1,0 +1,118 @@
+"""The door for Tarantool's protocol: clients of tarantool/queue, and penstock:// URLs."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import uuid
+from typing import Any
+
+from penstock.server.connection import Connection
+from penstock.server.core import log
+from penstock.server.peer import Peer
+from penstock.server.server import Door, Server
+
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+"""A client whose machine is gone closes nothing: within half a minute its connection counts as closed."""
+
+
+class IprotoDoor(Door):
+    """All connections of one listening socket."""
+
+    SLOW_AT = 1024 * 1024
+    """Bytes of answers not read by a client at which its requests are read no more."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.limits = server.settings.limits
+        self.uuid = str(uuid.uuid4())
+        self.connections: set[Connection] = set()
+        self._full: list[Connection] = []
+        """Connections that have something to write."""
+        self._listener: asyncio.Server | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._empty = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Let clients connect."""
+        loop = asyncio.get_running_loop()
+        sock = self.server.listener("port")
+        self._listener = await loop.create_server(lambda: Connection(self), sock=sock, ssl=self.server.tls)
+        self.port = sock.getsockname()[1]
+
+    # -- what connections need ---------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        """Whether one more may come in; if not it is closed."""
+        if len(self.connections) >= self.limits.connections:
+            log.warning("there are %d connections, one more was refused", len(self.connections))
+            connection.transport.abort()
+            return False
+        self.connections.add(connection)
+        sock = connection.transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, value in KEEPALIVE.items():
+                if hasattr(socket, name):
+                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is closed."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def leave(self, peer: Peer) -> None:
+        """End what a closed connection had."""
+        task = self.server.core.loop.create_task(self.server.sessions.leave(peer))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def link(self, connection: Connection) -> Any:
+        """What carries the requests of the library's own clients."""
+        from penstock.server.door import Link
+
+        core, sessions = self.server.core, self.server.sessions
+        return Link(core, sessions, connection.peer, connection.send_answer)
+
+    def write_soon(self, connection: Connection) -> None:
+        """Write what a connection has to say at the end of this turn of the loop."""
+        if not self._full:
+            self.server.core.loop.call_soon(self._write)
+        self._full.append(connection)
+
+    def _write(self) -> None:
+        full, self._full = self._full, []
+        for connection in full:
+            connection.write()
+
+    @staticmethod
+    def address(transport: asyncio.BaseTransport) -> str:
+        """Who is at the other end, as logs name it."""
+        name = transport.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "unix")
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+
+    async def close(self) -> None:
+        for connection in tuple(self.connections):
+            connection.close()
+            for wait in tuple(connection.peer.waits):
+                wait.leave()
+        if self.connections:
+            self._empty.clear()
+            await self._empty.wait()
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+
+async def open_door(server: Server) -> Door:
+    """Listen for Tarantool's protocol."""
+    door = IprotoDoor(server)
+    await door.listen()
+    return door
