@@ -26,6 +26,7 @@ PARTS = {
     "schedules": ("schedules",),
     "worker": ("worker",),
     "serve": ("serve",),
+    "login": ("login",),
     "top": ("top",),
     "store": ("migrate", "doctor"),
     "pipeline": ("pipeline",),

@@ -1,0 +1,80 @@
+"""`penstock login`: who may use a server, and for what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli import output
+from penstock.cli.command import command
+from penstock.model.errors import UsageError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    command(
+        app,
+        "login",
+        panel="Server",
+        examples=[
+            "penstock login shop --role put --tube 'mail*' --file logins.toml",
+            "penstock login shop --another --file logins.toml",
+            "penstock login ops --role admin --tube '*' --file logins.toml",
+            "penstock login shop --remove --file logins.toml",
+        ],
+    )(login)
+
+
+def login(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a program or a person.")],
+    file: Annotated[str, typer.Option("--file", "-f", metavar="FILE", help="Where logins are; made if absent.")],
+    role: Annotated[
+        list[str] | None, typer.Option(metavar="ROLE", help="read, put, take or admin, which is all; may be repeated.")
+    ] = None,
+    tube: Annotated[
+        list[str] | None, typer.Option(metavar="TUBE", help="A name, or a pattern as shop.*; may be repeated.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="A new secret for a login that exists; the old ones end.")
+    ] = False,
+    another: Annotated[
+        bool, typer.Option("--another", help="One more secret; the old ones stay until --replace.")
+    ] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget the login.")] = False,
+) -> None:
+    """Make a login for `penstock serve --logins FILE` and print its secret, once.
+
+    The file has hashes alone: nobody can print the secret again. A server reads it when it starts; SIGHUP starts it
+    anew without closing it. Clients write penstock://NAME:SECRET@host:port.
+    """
+    from penstock.server import logins
+    from penstock.server.auth import Login, Secret, new_token
+
+    if replace + another + remove > 1:
+        raise UsageError("--replace, --another and --remove: give one of them")
+    entries = logins.read_entries(file) if Path(file).exists() else {}
+    found = entries.get(logins.check_name(name))
+    if found is None and (replace or another or remove):
+        raise UsageError(f"{file} has no login {name!r}")
+    if remove:
+        del entries[name]
+        logins.write_entries(file, entries)
+        return
+    if found is not None and not (replace or another):
+        raise UsageError(f"{file} has a login {name!r}: --replace gives it a new secret, --another one more")
+    if role or tube:
+        rights = (logins.new_right(role or (), tube or ()),)
+    elif found is not None:
+        rights = found.login.rights
+    else:
+        raise UsageError("what may it do? Give --role and --tube, as in --role take --tube mail")
+    token = new_token()
+    kept = found.secrets if found is not None and another else ()
+    entries[name] = logins.Entry(Login(name, rights), (*kept, Secret.of(token)))
+    logins.write_entries(file, entries)
+    if output.as_json():
+        output.json_line({"login": name, "secret": token, "file": file})
+    else:
+        output.line(token)
