@@ -29,7 +29,7 @@ class EngineUnderTest(NamedTuple):
 ENGINES = (
     EngineUnderTest("memory", lambda path: f"memory:test{next(_names)}", durable=False),
     EngineUnderTest("sqlite", lambda path: str(path / "tasks.db"), durable=True),
-    EngineUnderTest("postgres", lambda path: postgres.lent_place(), True, postgres.give_back),
+    EngineUnderTest("postgres", lambda path: postgres.lent_place(warm=True), True, postgres.give_back),
 )
 COLOURS = ("blocking", "async")
 

@@ -24,6 +24,8 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import sql
+from tests.support.shelf import Shelf, make_through
+from tests.support.wires import Rack, open_through
 
 from penstock.engines.postgres import migrations
 
@@ -401,7 +403,7 @@ def drop_place(url: str) -> None:
 
 
 PLACE = "place"
-LENT = 40
+LENT, LENT_WARM = 40, 400
 """How often a place is lent."""
 OWN = """
     select relname, relname like 'stage\\_%%' from pg_class
@@ -415,36 +417,54 @@ class Lot:
     """A database with a place that is lent again and again.
 
     What tubes leave in it goes with the whole: to drop table by table takes as long as to make them.
+    A warm one keeps the parts of tubes and the connections of stores for the next test.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, warm: bool) -> None:
         self._server = shared_server()
-        self._name = f"lot{next(_lots)}"
-        self._server.create_database(self._name, template=_model(self._server))
-        self._connection = self._server.connect(self._name, options="-c lock_timeout=20s")
-        self._left = LENT
-        self.url = self._server.url(self._name, schema=PLACE)
+        self.name = f"lot{next(_lots)}"
+        self._server.create_database(self.name, template=_model(self._server))
+        self._connection = self._server.connect(self.name, options="-c lock_timeout=20s")
+        self._left = LENT_WARM if warm else LENT
+        self.warm = warm
+        self.shelf = Shelf(PLACE)
+        self.rack = Rack()
+        self.url = self._server.url(self.name, schema=PLACE)
 
     def empty(self) -> bool:
         """Forget what is in the place; false if it is not for lending any more."""
         self._left -= 1
         own = self._connection.execute(OWN.encode(), [PLACE]).fetchall()
-        if self._left == 0 or not own:
+        if self._left == 0 or self.shelf.left > LENT or not own:
             self.close()
-            self._server.drop_database(self._name)
+            self._server.drop_database(self.name)
             return False
+        if self.warm:
+            self.shelf.collect(self._connection)
         for table, goes in own:
             order = sql.SQL("drop table {}" if goes else "delete from {}")
             self._connection.execute(order.format(sql.Identifier(PLACE, table)))
         return True
 
     def close(self) -> None:
+        self.rack.close()
         self._connection.close()
 
 
 _lots = itertools.count(1)
 _free: list[Lot] = []
 _lent: dict[str, Lot] = {}
+
+
+def _warm(database: str) -> Lot | None:
+    """The lot of a database, if it is warm and lent."""
+    return next((lot for lot in _lent.values() if lot.warm and lot.name == database), None)
+
+
+@functools.cache
+def _heat() -> None:
+    open_through(lambda database: lot.rack if (lot := _warm(database)) else None)
+    make_through(lambda database: lot.shelf if (lot := _warm(database)) else None)
 
 
 @functools.cache
@@ -457,9 +477,17 @@ def _model(server: Server) -> str:
     return name
 
 
-def lent_place() -> str:
-    """A place without tubes; nobody else has it until it is given back."""
-    lot = _free.pop() if _free else Lot()
+def lent_place(warm: bool = False) -> str:
+    """A place without tubes; nobody else has it until it is given back.
+
+    warm: for tests that leave functions, indexes and connections as the engine makes them; `PAIRS=all` has none.
+    """
+    warm = warm and os.environ.get("PAIRS") != "all"
+    if warm:
+        _heat()
+    lot = next((lot for lot in _free if lot.warm == warm), None) or Lot(warm)
+    if lot in _free:
+        _free.remove(lot)
     _lent[_address(lot.url)] = lot
     return lot.url
 

@@ -1,0 +1,125 @@
+"""The parts of tubes that tests have left, for the next tube that is made from the very same texts.
+
+To make tables, indexes and functions of a tube costs more than the calls of most tests. A tube is
+emptied instead; the row that says what the tube is, is written by the engine as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import psycopg
+
+from penstock.engines.postgres import templates, tubes
+from penstock.model.tube import TubeConfig
+
+Connection = psycopg.Connection[Any]
+MANY = 500
+"""Tasks that leave too much behind when they are deleted."""
+_TABLE = re.compile(r"^create +(?:unlogged +)?table (\S+)", re.M)
+_SEQUENCE = re.compile(r"^create sequence (\S+);", re.M)
+_INSERT = re.compile(r"^insert into [^;]*;", re.M)
+# An alteration changes no part but this index, which may outlast the order that it is for.
+USED = "select number, config, to_regclass('{0}.tasks_' || number || '_stand') is not null from {0}.tubes"
+NUMBERS = "pg_get_serial_sequence('{}.tubes', 'number')"
+
+
+class Shelf:
+    """Those of one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self.schema = schema
+        self._quoted = templates.quoted(schema)
+        self._parts: dict[str, list[int]] = {}
+        self._taken: set[int] = set()
+        self._shapes: dict[int, str] = {}
+        self.left = 0
+        """How many tubes have parts that nobody will use any more."""
+
+    def insert(self, connection: Connection, config: TubeConfig) -> int:
+        """A row for a tube, with a number whose parts are here if there are such."""
+        parts = self._parts.get(shape(config))
+        if not parts:
+            return _insert(connection, self._quoted, config)
+        number = parts.pop(0)
+        self._taken.add(number)
+        numbers = NUMBERS.format(self._quoted)
+        row = connection.execute(f"select nextval({numbers}), setval({numbers}, {number}, false)").fetchone()
+        assert row is not None
+        try:
+            return _insert(connection, self._quoted, config)
+        finally:
+            if connection.info.transaction_status == psycopg.pq.TransactionStatus.INTRANS:
+                connection.execute(f"select setval({numbers}, {row[0]}, false)")
+
+    def make(self, connection: Connection, number: int, config: TubeConfig) -> None:
+        """The parts of a tube, unless they are here."""
+        if number not in self._taken:
+            _make(connection, self.schema, number, config)
+            self._shapes[number] = shape(config)
+
+    def collect(self, connection: Connection) -> None:
+        """Empty the tubes that are there, and keep their parts. Those of tubes that are gone or big are left alone."""
+        self._taken.clear()
+        for number, json, stands in connection.execute(USED.format(self._quoted).encode()).fetchall():
+            config = TubeConfig.from_json(json)
+            made = self._shapes.setdefault(number, "")
+            same = made == shape(config) and stands == (config.lane_order == "strict")
+            if made and same and self._empty(connection, number, config):
+                self._parts.setdefault(made, []).append(number)
+        for parts in self._parts.values():
+            parts.sort()
+        kept = {number for parts in self._parts.values() for number in parts}
+        self.left += len(self._shapes.keys() - kept)
+        self._shapes = {number: made for number, made in self._shapes.items() if number in kept}
+
+    def _empty(self, connection: Connection, number: int, config: TubeConfig) -> bool:
+        tables = templates.tube("tables", self.schema, number, config)
+        row = connection.execute(f"select last_value from {_SEQUENCE.findall(tables)[0]}".encode()).fetchone()  # noqa: S608
+        if row is None or row[0] > MANY:
+            return False
+        orders = [
+            *(f"delete from {table};" for table in _TABLE.findall(tables)),  # noqa: S608
+            *(f"select setval('{name}', 1, false);" for name in _SEQUENCE.findall(tables)),
+            *_INSERT.findall(tables),
+        ]
+        connection.execute("\n".join(orders).encode())
+        return True
+
+
+@lru_cache(maxsize=1000)
+def _shape(config: TubeConfig) -> str:
+    text = templates.tube("tables", "s", 0, config) + templates.tube_functions("s", 0, config)
+    return hashlib.sha256(f"{text}{config.lane_order}".encode()).hexdigest()
+
+
+def shape(config: TubeConfig) -> str:
+    """Equal for tubes whose parts differ only in their number; "" for those that are not kept."""
+    return "" if config.adopted is not None else _shape(replace(config, name=""))
+
+
+_insert, _make = tubes.insert, tubes.make
+
+
+def make_through(shelf_of: Callable[[str], Shelf | None]) -> None:
+    """From now on tubes that this process makes ask for the shelf of a database."""
+
+    def insert(connection: Connection, schema: str, config: TubeConfig) -> int:
+        shelf = shelf_of(connection.info.dbname)
+        if shelf is None or schema != templates.quoted(shelf.schema):
+            return _insert(connection, schema, config)
+        return shelf.insert(connection, config)
+
+    def make(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:
+        shelf = shelf_of(connection.info.dbname)
+        if shelf is None or schema != shelf.schema:
+            _make(connection, schema, number, config)
+        else:
+            shelf.make(connection, number, config)
+
+    tubes.insert, tubes.make = insert, make
