@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
         panel="Server",
         examples=[
             "penstock login shop --role put --tube 'mail*' --file logins.toml",
+            "penstock login shop --grant --role take --tube returns --file logins.toml",
             "penstock login shop --another --file logins.toml",
             "penstock login ops --role admin --tube '*' --file logins.toml",
             "penstock login shop --remove --file logins.toml",
@@ -42,6 +43,9 @@ def login(
     another: Annotated[
         bool, typer.Option("--another", help="One more secret; the old ones stay until --replace.")
     ] = False,
+    grant: Annotated[
+        bool, typer.Option("--grant", help="Add the roles on the tubes to what a login may do; its secret stays.")
+    ] = False,
     remove: Annotated[bool, typer.Option("--remove", help="Forget the login.")] = False,
 ) -> None:
     """Make a login for `penstock serve --logins FILE` and print its secret, once.
@@ -50,31 +54,30 @@ def login(
     anew without closing it. Clients write penstock://NAME:SECRET@host:port.
     """
     from penstock.server import logins
-    from penstock.server.auth import Login, Secret, new_token
 
-    if replace + another + remove > 1:
-        raise UsageError("--replace, --another and --remove: give one of them")
+    if replace + another + grant + remove > 1:
+        raise UsageError("--replace, --another, --grant and --remove: give one of them")
     entries = logins.read_entries(file) if Path(file).exists() else {}
     found = entries.get(logins.check_name(name))
-    if found is None and (replace or another or remove):
+    if found is None and (replace or another or grant or remove):
         raise UsageError(f"{file} has no login {name!r}")
+    if found is not None and not (replace or another or grant or remove):
+        raise UsageError(f"{file} has a login {name!r}: --replace gives it a new secret, --another one more")
+    if found is None and not (role and tube):
+        raise UsageError("what may it do? Give --role and --tube, as in --role take --tube mail")
+    rights = (logins.new_right(role or (), tube or ()),) if role or tube else ()
+    token = None if grant or remove else logins.new_token()
     if remove:
         del entries[name]
-        logins.write_entries(file, entries)
-        return
-    if found is not None and not (replace or another):
-        raise UsageError(f"{file} has a login {name!r}: --replace gives it a new secret, --another one more")
-    if role or tube:
-        rights = (logins.new_right(role or (), tube or ()),)
-    elif found is not None:
-        rights = found.login.rights
+    elif found is None:
+        entries[name] = logins.new_entry(name, rights, token)
+    elif grant:
+        entries[name] = logins.changed(found, (*found.login.rights, *rights), found.secrets)
     else:
-        raise UsageError("what may it do? Give --role and --tube, as in --role take --tube mail")
-    token = new_token()
-    kept = found.secrets if found is not None and another else ()
-    entries[name] = logins.Entry(Login(name, rights), (*kept, Secret.of(token)))
+        kept = found.secrets if another else ()
+        entries[name] = logins.changed(found, rights or found.login.rights, kept, token)
     logins.write_entries(file, entries)
     if output.as_json():
         output.json_line({"login": name, "secret": token, "file": file})
-    else:
+    elif token is not None:
         output.line(token)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.model.errors import UsageError, shown
-from penstock.server.auth import Login, Logins, Right, Secret
+from penstock.server.auth import Login, Logins, Right, Secret, new_token
 from penstock.server.roles import Role
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -98,6 +98,17 @@ def check_name(name: str) -> str:
     return name
 
 
+def new_entry(name: str, rights: Sequence[Right], token: str | None) -> Entry:
+    """A login with one secret, or with none: for client certificates."""
+    return changed(Entry(Login(check_name(name)), ()), rights, (), token)
+
+
+def changed(entry: Entry, rights: Sequence[Right], secrets: Sequence[Secret], token: str | None = None) -> Entry:
+    """The same login with other rights and secrets, and one more of these if a token is given."""
+    more = () if token is None else (Secret.of(token),)
+    return Entry(Login(entry.login.name, tuple(rights)), (*secrets, *more))
+
+
 def write_entries(path: str, entries: Mapping[str, Entry]) -> None:
     """Replace the file; nobody ever sees half of it, and nobody else can read it."""
     target = Path(path)
@@ -125,3 +136,16 @@ def _written(entry: Entry) -> str:
 
 def _list(values: Iterable[str]) -> str:
     return ", ".join(f'"{value}"' for value in values)
+
+
+__all__ = [
+    "Entry",
+    "changed",
+    "check_name",
+    "new_entry",
+    "new_right",
+    "new_token",
+    "read_entries",
+    "read_logins",
+    "write_entries",
+]
