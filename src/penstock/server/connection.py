@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: IprotoDoor) -> None:
         self._door = door
         self._limits = door.limits
+        self._tally = door.server.core.tally
         self._salt = secrets.token_bytes(iproto.SALT_SIZE)
         self._unread = bytearray()
         self._wanted = 0
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         transport.write(iproto.greeting(door.uuid, self._salt))
 
     def data_received(self, data: bytes) -> None:
+        self._tally.received += len(data)
         if self._unread:
             self._unread += data
             if len(self._unread) < self._wanted or self._paused:
@@ -328,7 +330,9 @@ class Connection(asyncio.Protocol):
         if self.lost:
             return
         transport = self.transport
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        joined = out[0] if len(out) == 1 else b"".join(out)
+        self._tally.sent += len(joined)
+        transport.write(joined)
         if self._paused & SLOW and transport.get_write_buffer_size() > self._limits.unsent:
             log.warning("%s does not read its answers and was cut off", self.peer.address)
             transport.abort()

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from penstock.engines import Engine
 from penstock.engines.line import Answer, Waiter
 from penstock.model import ops
+from penstock.server.tally import Tally
 
 R = TypeVar("R")
 Then = Callable[[Answer], None]
@@ -67,6 +68,7 @@ class Core:
     def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
         self.engine = engine
         self.loop = loop
+        self.tally = Tally()
         self._asked: list[tuple[ops.Op[Any], Then]] = []
         self._busy = False
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -97,6 +99,7 @@ class Core:
 
     def wait(self, waiter: Waiter, seconds: float | None, then: Then) -> Wait:
         """Let a waiter stand in line; `then` gets its answer, once."""
+        self.tally.waits[type(waiter.op)] += 1
         waiting = Wait(self, waiter, then)
         waiting.begin(seconds)
         return waiting
@@ -122,8 +125,10 @@ class Core:
         self._jobs.put(lambda: self._perform(group))
 
     def _perform(self, group: Sequence[tuple[ops.Op[Any], Then]]) -> None:
+        asked = [op for op, _ in group]
+        self.tally.group(asked)
         try:
-            answers = self.engine.execute_many([op for op, _ in group])
+            answers = self.engine.execute_many(asked)
         except Exception as error:
             answers = [error] * len(group)
         self.soon(self._deliver, group, answers)

@@ -49,6 +49,7 @@ class IprotoDoor(Door):
             connection.transport.abort()
             return False
         self.connections.add(connection)
+        self.server.core.tally.accepted += 1
         sock = connection.transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
