@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from penstock.engines.postgres import outcomes
+from penstock.engines import outcomes
 from penstock.engines.postgres.answers import AT, INFO, TUBE, split
 from penstock.engines.postgres.connections import (
     Connection,

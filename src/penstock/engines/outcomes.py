@@ -42,9 +42,7 @@ def is_repeatable(op: ops.Op[Any]) -> bool:
 
 
 def unknown(why: str) -> EngineUnavailable:
-    return EngineUnavailable(
-        f"the connection to PostgreSQL broke during the call ({why}); it may have been done", "unknown"
-    )
+    return EngineUnavailable(f"the connection broke during the call ({why}); it may have been done", "unknown")
 
 
 def second_answer(op: ops.Op[Any], answer: Answer, peek: Peek, now: int, why: str) -> Answer:
