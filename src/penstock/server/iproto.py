@@ -9,6 +9,7 @@ from typing import Any
 
 from penstock.server.connection import Connection
 from penstock.server.core import log
+from penstock.server.listening import BACKLOG
 from penstock.server.peer import Peer
 from penstock.server.server import Door, Server
 
@@ -37,7 +38,9 @@ class IprotoDoor(Door):
         """Let clients connect."""
         loop = asyncio.get_running_loop()
         sock = self.server.listener("port")
-        self._listener = await loop.create_server(lambda: Connection(self), sock=sock, ssl=self.server.tls)
+        self._listener = await loop.create_server(
+            lambda: Connection(self), sock=sock, ssl=self.server.tls, backlog=BACKLOG
+        )
         self.port = sock.getsockname()[1]
 
     # -- what connections need ---------------------------------------------------------------------

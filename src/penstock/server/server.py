@@ -64,7 +64,14 @@ class Server:
         self.doors: dict[str, Any] = {}
 
     async def start(self) -> None:
-        """Come back when clients can connect."""
+        """Come back when clients can connect. If that fails nothing is left open."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self) -> None:
         settings = self.settings
         loop = asyncio.get_running_loop()
         self.logins = read_logins(settings.logins)
@@ -94,10 +101,21 @@ class Server:
 
     async def stop(self) -> None:
         """Let nobody in, answer what was asked, and let go of the store."""
-        for door in self.doors.values():
-            await door.stop_listening()
+        await self.stop_listening()
         for door in self.doors.values():
             await door.close()
-        await self.core.close()
         if self._engine is not None:
+            await self.core.close()
             await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
+
+    async def stop_listening(self) -> None:
+        """Let nobody in."""
+        for door in self.doors.values():
+            await door.stop_listening()
+        for sock in self.sockets.values():
+            sock.close()
+
+    async def retire(self) -> None:
+        """Another process has the sockets: let nobody in here, and come back when nobody is left."""
+        await self.stop_listening()
+        await asyncio.gather(*(door.retire(self.settings.drain_seconds) for door in self.doors.values()))
