@@ -37,7 +37,7 @@ class Engine:
         self._waiters: set[Waiter] = set()
         self._closed = False
         self._dismissed = False
-        self._kept: list[Session] = []
+        self._kept: dict[str, Session] = {}
         self._dropped = weakref.finalize(self, _forsake, store, id(self), self._kept)
         self._dropped.atexit = False
 
@@ -91,6 +91,12 @@ class Engine:
         self._waiters.add(waiter)
         self.store.enlist(waiter, self._strict)
 
+    def perform_all(self, requests: Sequence[ops.Op[Any]], waiters: Sequence[Waiter]) -> list[Answer]:
+        """Perform ops as execute_many() does, and put waiters in line, all in as few transactions as can be."""
+        self._check_waiting()
+        self._waiters.update(waiters)
+        return self.store.perform_all(requests, waiters, self._strict)
+
     def withdraw(self, waiter: Waiter) -> None:
         """Take a waiter out of the line; its answer is final after this."""
         self._waiters.discard(waiter)
@@ -128,10 +134,11 @@ class Engine:
         return self.store.listen(tube, callback)
 
     def keep(self, session: Session) -> None:
-        self._kept.append(session)
+        self._kept[session.uuid] = session
         self.store.keep(session, id(self))
 
     def lose(self, session: Session) -> None:
+        self._kept.pop(session.uuid, None)
         self.store.lose(session, id(self))
 
     def check_owner(self) -> None:
@@ -165,12 +172,12 @@ class Engine:
             raise UsageError("this queue is closed; connect() again")
 
 
-def _forsake(store: Store, engine: int, kept: list[Session]) -> None:
+def _forsake(store: Store, engine: int, kept: dict[str, Session]) -> None:
     """A queue was dropped without close(): stop keeping its sessions, and let the keeper close the store.
 
     This runs in the middle of anything, so it must not wait for a lock.
     """
-    for session in kept:
+    for session in kept.values():
         store.lose(session, engine)
     store.users -= 1
     store.forsaken = None if store.lasting else _close_forsaken

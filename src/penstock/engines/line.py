@@ -7,8 +7,11 @@ was served. Takers that want one lane stand before those that take anything.
 
 from __future__ import annotations
 
+import heapq
 import threading
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 from penstock.model import ops
@@ -17,6 +20,10 @@ from penstock.model.state import State
 
 Answer = Any
 """What an op answered, or the exception it raised."""
+Attempt = Callable[[Sequence[ops.Op[Any]]], list[Answer]]
+"""Performs the ops of some waiters, in their order."""
+MOST = 64
+"""How many waiters are tried at a time."""
 
 
 class Waiter:
@@ -27,16 +34,25 @@ class Waiter:
         self.deadline = deadline
         self.answer: Answer = None
         self.done = False
-        self._event = threading.Event()
-        self._wake: Callable[[], None] = self._event.set
+        self._event: threading.Event | None = None
+        self._wake: Callable[[], None] | None = None
 
     tube: str
+    place = 0
+    """In which order waiters came."""
 
     def on_wake(self, wake: Callable[[], None]) -> None:
         """Use another way to wake the caller than a thread's event."""
         self._wake = wake
 
+    def prepare(self) -> None:
+        """A thread is going to wait."""
+        self._event = threading.Event()
+        self._wake = self._event.set
+
     def wait(self, seconds: float | None) -> None:
+        """Block the thread; it has said so before somebody could answer."""
+        assert self._event is not None
         self._event.wait(seconds)
 
     def offer(self, answer: Answer) -> bool:
@@ -61,7 +77,8 @@ class Waiter:
     def resolve(self, answer: Answer) -> None:
         self.answer = answer
         self.done = True
-        self._wake()
+        if self._wake is not None:
+            self._wake()
 
 
 class Taker(Waiter):
@@ -71,6 +88,7 @@ class Taker(Waiter):
         super().__init__(op, deadline)
         self.tube = op.tube
         self.lane = op.lane
+        self.drain = op.drain
 
     def accepts(self, answer: Answer) -> bool:
         return answer is None or bool(answer)
@@ -113,31 +131,101 @@ class Watcher(Waiter):
         return answer.state in (State.DONE, State.BURIED)
 
 
+class Line:
+    """Waiters in the order they came; any of them can leave without the others being looked at."""
+
+    def __init__(self) -> None:
+        self._waiters: OrderedDict[Waiter, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def __contains__(self, waiter: Waiter) -> bool:
+        return waiter in self._waiters
+
+    def __iter__(self) -> Iterator[Waiter]:
+        return iter(self._waiters)
+
+    def add(self, waiter: Waiter) -> None:
+        self._waiters[waiter] = None
+
+    def remove(self, waiter: Waiter) -> bool:
+        """False if it was not there."""
+        if waiter not in self._waiters:
+            return False
+        del self._waiters[waiter]
+        return True
+
+    def first(self, number: int) -> list[Waiter]:
+        return list(islice(self._waiters, number))
+
+
+class Takers:
+    """Takers of one tube: those that want one lane by lane, and those that take anything."""
+
+    def __init__(self) -> None:
+        self.any = Line()
+        self.draining = Line()
+        """Those of the former that want to know when nothing is left."""
+        self.lanes: dict[str, Line] = {}
+
+    def __len__(self) -> int:
+        return len(self.any) + sum(len(line) for line in self.lanes.values())
+
+    def __iter__(self) -> Iterator[Waiter]:
+        for line in self.lanes.values():
+            yield from line
+        yield from self.any
+
+    def add(self, taker: Taker) -> None:
+        if taker.lane is not None:
+            self.lanes.setdefault(taker.lane, Line()).add(taker)
+            return
+        self.any.add(taker)
+        if taker.drain:
+            self.draining.add(taker)
+
+    def remove(self, taker: Taker) -> bool:
+        if taker.lane is None:
+            self.draining.remove(taker)
+            return self.any.remove(taker)
+        line = self.lanes.get(taker.lane)
+        if line is None or not line.remove(taker):
+            return False
+        if not line:
+            del self.lanes[taker.lane]
+        return True
+
+
 class Lines:
     """All waiters of a store in this process, by tube."""
 
     def __init__(self) -> None:
-        self._producers: dict[str, list[Waiter]] = {}
-        self._takers: dict[str, list[Waiter]] = {}
-        self._watchers: dict[str, list[Waiter]] = {}
+        self._producers: dict[str, Line] = {}
+        self._takers: dict[str, Takers] = {}
+        self._watchers: dict[str, Line] = {}
         self.count = 0
-
-    def _line(self, waiter: Waiter) -> dict[str, list[Waiter]]:
-        if isinstance(waiter, Producer):
-            return self._producers
-        return self._takers if isinstance(waiter, Taker) else self._watchers
+        self._came = 0
 
     def add(self, waiter: Waiter) -> None:
-        self._line(waiter).setdefault(waiter.tube, []).append(waiter)
+        self._came += 1
+        waiter.place = self._came
+        if isinstance(waiter, Taker):
+            self._takers.setdefault(waiter.tube, Takers()).add(waiter)
+        else:
+            line = self._producers if isinstance(waiter, Producer) else self._watchers
+            line.setdefault(waiter.tube, Line()).add(waiter)
         self.count += 1
 
     def remove(self, waiter: Waiter) -> None:
-        line = self._line(waiter)
-        if waiter in line.get(waiter.tube, ()):
-            line[waiter.tube].remove(waiter)
+        lines: Any = self._takers
+        if not isinstance(waiter, Taker):
+            lines = self._producers if isinstance(waiter, Producer) else self._watchers
+        line = lines.get(waiter.tube)
+        if line is not None and line.remove(waiter):
             self.count -= 1
-            if not line[waiter.tube]:
-                del line[waiter.tube]
+            if not line:
+                del lines[waiter.tube]
 
     def takers(self, tube: str) -> int:
         return len(self._takers.get(tube, ()))
@@ -149,30 +237,90 @@ class Lines:
     def tubes(self) -> set[str]:
         return {*self._producers, *self._takers, *self._watchers}
 
+    def has(self, tube: str) -> bool:
+        """Whether anybody waits on a tube."""
+        return tube in self._takers or tube in self._producers or tube in self._watchers
+
     def all(self) -> Iterator[Waiter]:
-        for line in (self._producers, self._takers, self._watchers):
+        lines: tuple[Mapping[str, Iterable[Waiter]], ...] = (self._producers, self._takers, self._watchers)
+        for line in lines:
             for waiters in list(line.values()):
                 yield from list(waiters)
 
-    def serve(self, tube: str, attempt: Callable[[ops.Op[Any]], Answer]) -> None:
-        """Try the waiters of a tube in their order: producers, takers, watchers."""
-        self._serve(self._producers.get(tube, ()), attempt, stop_at_refusal=True)
-        takers = self._takers.get(tube, ())
-        self._serve([t for t in takers if t.lane is not None], attempt, False)  # type: ignore[attr-defined]
-        self._serve([t for t in takers if t.lane is None], attempt, True)  # type: ignore[attr-defined]
-        self._serve(self._watchers.get(tube, ()), attempt, False)
+    def serve(self, tube: str, attempt: Attempt) -> None:
+        """Try the waiters of a tube in their order: producers, takers, watchers.
 
-    def _serve(
-        self, waiters: list[Waiter] | tuple[()], attempt: Callable[[ops.Op[Any]], Answer], stop_at_refusal: bool
-    ) -> None:
-        refused = False
-        for waiter in list(waiters):
-            if refused and not getattr(waiter.op, "drain", False):
-                continue
-            if waiter.offer(attempt(waiter.op)):
-                self.remove(waiter)
-            elif stop_at_refusal:
-                refused = True
+        Who comes after one that is refused is not looked at: thousands that wait cost no more than one.
+        """
+        if tube in self._producers:
+            self._serve(self._producers[tube], attempt, 1)
+        takers = self._takers.get(tube)
+        if takers is not None:
+            if takers.lanes:
+                self._serve_lanes(takers.lanes, attempt)
+            if not self._serve(takers.any, attempt, MOST):
+                for taker in list(takers.draining):
+                    self._offer(taker, attempt((taker.op,))[0])
+        if tube in self._watchers:
+            for watcher in list(self._watchers[tube]):
+                self._offer(watcher, attempt((watcher.op,))[0])
+
+    def _serve(self, line: Line, attempt: Attempt, most: int) -> bool:
+        """Serve a line until somebody is refused; then answers False. More and more are tried at a time."""
+        number = 1
+        while line:
+            waiters = line.first(number) if number == 1 else _alike(line.first(number))
+            answers = attempt([waiter.op for waiter in waiters])
+            served = [self._offer(waiter, answer) for waiter, answer in zip(waiters, answers, strict=True)]
+            if not all(served):
+                return False
+            number = min(2 * number, most)
+        return True
+
+    def _serve_lanes(self, lanes: dict[str, Line], attempt: Attempt) -> None:
+        """Each lane until somebody is refused, in the order the takers came."""
+        first = [(next(iter(line)).place, lane) for lane, line in lanes.items()]
+        heapq.heapify(first)
+        while first:
+            _, lane = heapq.heappop(first)
+            line = lanes[lane]
+            taker = next(iter(line))
+            if self._offer(taker, attempt((taker.op,))[0]):
+                if lane in lanes:
+                    heapq.heappush(first, (next(iter(line)).place, lane))
+            else:
+                for other in [other for other in line if other.op.drain]:  # type: ignore[attr-defined]
+                    self._offer(other, attempt((other.op,))[0])
+
+    def _offer(self, waiter: Waiter, answer: Answer) -> bool:
+        served = waiter.offer(answer)
+        if served:
+            self.remove(waiter)
+        return served
+
+
+def _alike(waiters: list[Waiter]) -> list[Waiter]:
+    """The first takers that ask for the same time: a store may perform these as one."""
+    ttr = getattr(waiters[0].op, "ttr", None)
+    return list(takewhile(lambda waiter: getattr(waiter.op, "ttr", None) == ttr, waiters))
+
+
+def one_by_one(
+    store: Any, requests: Sequence[ops.Op[Any]], waiters: Sequence[Waiter], strict: bool = True
+) -> list[Answer]:
+    """A store's perform_all() where each that has to wait needs a call of its own."""
+    try:
+        answers: list[Answer] = store.execute_many([*requests, *(waiter.op for waiter in waiters)], strict)
+    except Exception as error:
+        answers = [error] * (len(requests) + len(waiters))
+    for waiter, answer in zip(waiters, answers[len(requests) :], strict=True):
+        if waiter.offer(answer):
+            continue
+        try:
+            store.enlist(waiter, strict)
+        except Exception as error:
+            waiter.resolve(error)
+    return answers[: len(requests)]
 
 
 def raised(answer: Answer) -> Answer:
@@ -182,4 +330,4 @@ def raised(answer: Answer) -> Answer:
     return answer
 
 
-__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "raised"]
+__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "one_by_one", "raised"]

@@ -230,15 +230,50 @@ class Store(ABC):
         """Try a waiter's op and, if that does not end the waiting, let it stand in line."""
         self.check_usable()
         with self._group.alone():
-            if not waiter.offer(self._perform((waiter.op,), strict)[0]):
-                if waiter.deadline is not None and waiter.deadline <= self.clock.now():
-                    waiter.give_up()
-                else:
-                    self._lines.add(waiter)
+            self._line_up((waiter,), self._perform((waiter.op,), strict))
         if self._outbox:
             self._announce()
         if self._keeper is not None:
             self._keeper.poke()
+
+    def perform_all(
+        self, requests: Sequence[ops.Op[Any]], waiters: Sequence[Waiter], strict: bool = True
+    ) -> list[Answer]:
+        """Perform ops, and try waiters as enlist() does, in as few transactions as can be."""
+        if not waiters:
+            return self.execute_many(requests, strict)
+        self.check_usable()
+        with self._group.alone():
+            # Who finds others in line is tried after them.
+            fresh: list[Waiter] = []
+            late: list[Waiter] = []
+            for waiter in waiters:
+                (late if self._lines.has(waiter.tube) else fresh).append(waiter)
+            answers = self._perform_or_fail([*requests, *(waiter.op for waiter in fresh)], strict)
+            self._line_up(fresh, answers[len(requests) :])
+            if late:
+                self._line_up(late, self._perform_or_fail([waiter.op for waiter in late], strict))
+        if self._outbox:
+            self._announce()
+        if self._keeper is not None and not all(waiter.done for waiter in waiters):
+            self._keeper.poke()
+        return answers[: len(requests)]
+
+    def _perform_or_fail(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
+        try:
+            return self._perform(requests, strict)
+        except Exception as error:
+            return [error] * len(requests)
+
+    def _line_up(self, waiters: Sequence[Waiter], answers: Sequence[Answer]) -> None:
+        """Those that were not served stand in line. Called with the lock."""
+        for waiter, answer in zip(waiters, answers, strict=True):
+            if waiter.offer(answer):
+                continue
+            if waiter.deadline is not None and waiter.deadline <= self.clock.now():
+                waiter.give_up()
+            else:
+                self._lines.add(waiter)
 
     def withdraw(self, waiter: Waiter) -> None:
         """Leave the line. After this `waiter.answer` is final."""
@@ -248,6 +283,7 @@ class Store(ABC):
 
     def wait(self, waiter: Waiter, seconds: float | None, strict: bool = True) -> Answer:
         """Stand in line until served or until the time is over."""
+        waiter.prepare()
         self.enlist(waiter, strict)
         try:
             if not waiter.done:
@@ -257,15 +293,15 @@ class Store(ABC):
         return raised(waiter.answer)
 
     def _serve(self, tubes: Iterable[str], strict: bool) -> None:
-        """Let waiters try again, each in a transaction of its own. Called with the lock."""
+        """Let waiters try again, after what has been committed. Called with the lock."""
 
-        def attempt(op: ops.Op[Any]) -> Answer:
-            done = self.commit((op,), strict)
+        def attempt(requests: Sequence[ops.Op[Any]]) -> list[Answer]:
+            done = self.commit(requests, strict)
             self.note(done)
-            return done.answers[0]
+            return done.answers
 
         try:
-            for tube in self._lines.tubes().intersection(tubes):
+            for tube in [tube for tube in tubes if self._lines.has(tube)]:
                 self._lines.serve(tube, attempt)
         except Exception:
             # Whoever made the change has succeeded; those who wait are tried again at the next one.

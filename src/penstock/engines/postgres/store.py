@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from penstock.engines.line import Answer, Taker
+from penstock.engines.line import Answer, Taker, one_by_one
 from penstock.engines.postgres import calls, migrations, templates, tubes
 from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
@@ -376,6 +376,8 @@ class PostgresStore(Store):
             self.poll_seconds = SHORTEST_POLL
         if self._listener is not None:
             self._listener.attend()
+
+    perform_all = one_by_one
 
     def _serve(self, tubes: Iterable[str], strict: bool) -> None:
         names = set(tubes)
