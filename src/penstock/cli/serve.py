@@ -125,6 +125,9 @@ def serve(
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long clients have to read their answers at the end.")
     ] = 30.0,
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Serve in the place of the process that has the port; nobody notices.")
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Open the store and the doors, say where they are, and end.")
     ] = False,
@@ -140,7 +143,8 @@ def serve(
     Python changes only the URL, penstock://host:3301; clients of tarantool/queue connect to the same port as they are,
     others speak gRPC. The addresses are printed on stdout, one a line, as soon as clients can connect.
 
-    SIGTERM or Ctrl-C: let nobody in, answer what was asked, end; a second one ends at once.
+    SIGTERM or Ctrl-C: let nobody in, answer what was asked, end; a second one ends at once. SIGHUP: start the same
+    command anew, hand the open doors over to it, and end when nobody is connected here any more.
     """
     try:
         from penstock.server.run import run
@@ -160,7 +164,7 @@ def serve(
         tls=safety.tls(),
         logins=safety.logins,
     )
-    return run(asked, _tell, check_only=check)
+    return run(asked, _tell, takeover, check)
 
 
 def _tell(server: Any) -> None:

@@ -14,6 +14,7 @@ from penstock.model.errors import UsageError, shown
 FIELDS = (
     *("tube", "task_id", "attempt", "max_attempts", "lane", "key", "ending", "seconds"),
     *("pid", "store", "slots", "handlers", "ok", "failed", "given_back", "lost", "tubes"),
+    *("url", "port"),
 )
 """What a line may say beside its message. Nothing else is shown: no data of tasks, no sessions, no tokens."""
 TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Mapping
+
 from penstock.model.errors import UsageError
 from penstock.server.listening import is_loopback
 from penstock.server.settings import Settings
 
 
-def check_binding(settings: Settings) -> None:
-    """Refuse to be open to a network; each text says what is missing."""
-    if is_loopback(settings.host):
-        return
-    host = settings.host
+def check_binding(settings: Settings, sockets: Mapping[str, socket.socket] | None = None) -> None:
+    """Refuse to be open to a network; each text says what is missing. Sockets that were given have addresses, too."""
+    given = [str(sock.getsockname()[0]) for sock in (sockets or {}).values() if sock.family != socket.AF_UNIX]
+    for host in (settings.host, *given):
+        if not is_loopback(host):
+            _check_open(settings, host)
+
+
+def _check_open(settings: Settings, host: str) -> None:
     if settings.tls is None:
         raise UsageError(
             f"{host} can be reached from other machines, so what is sent must be encrypted: give --tls-cert and "

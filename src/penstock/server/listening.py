@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import socket
 
 from penstock.model.errors import UsageError
@@ -46,3 +47,24 @@ def listening(host: str, port: int) -> socket.socket:
             "--takeover if a server of this store has it"
         ) from None
     return made
+
+
+FIRST = 3
+"""The number of the first descriptor that systemd hands over."""
+
+
+def activated() -> dict[str, socket.socket]:
+    """Sockets that systemd has opened for this process, by FileDescriptorName=, which is port or http_port."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return {}
+    number = int(os.environ.get("LISTEN_FDS", "0"))
+    names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+    found = dict[str, socket.socket]()
+    for index in range(number):
+        name = names[index] if index < len(names) and names[index] in ("port", "http_port") else "port"
+        if name in found:
+            raise UsageError("systemd has handed over two sockets for one door: FileDescriptorName= port and http_port")
+        os.set_inheritable(FIRST + index, False)
+        found[name] = socket.socket(fileno=FIRST + index)
+        found[name].setblocking(False)
+    return found

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from penstock.metrics import prometheus  # raises UsageError if the package is missing
-from penstock.server.roles import NEEDS
 from penstock.server.server import Server
 
 # isort: split
@@ -58,5 +58,5 @@ class _Own(Collector):
         yield CounterMetricFamily("penstock_server_grouped_ops", "Ops in them.", tally.grouped)
         requests = CounterMetricFamily("penstock_server_ops", "Ops that were performed, by verb.", labels=("verb",))
         for op, number in (tally.performed + tally.waits).items():
-            requests.add_metric((NEEDS[op].verb.replace(" ", "_") if op in NEEDS else op.__name__,), number)
+            requests.add_metric((re.sub(r"(?<=.)([A-Z])", r"_\1", op.__name__).lower(),), number)
         yield requests

@@ -7,19 +7,26 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
-from penstock.engines import engine_name
+from penstock.engines import engine_name, store_name
 from penstock.model.errors import PenstockError, UsageError
 from penstock.server.binding import check_binding
+from penstock.server.listening import activated
+from penstock.server.notify import notify
 from penstock.server.server import Server
 from penstock.server.settings import Settings
+from penstock.server.successor import Successor
+from penstock.server.takeover import Asking, Control, control_path
 
 R = TypeVar("R")
 log = logging.getLogger("penstock.server")
 SCHEMES = {"port": "penstock", "grpc_port": "grpc", "http_port": "http"}
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"
 
 
 def check(settings: Settings) -> None:
@@ -37,62 +44,151 @@ def check(settings: Settings) -> None:
 def addresses(server: Server) -> dict[str, str]:
     """Where the doors of a server are, as URLs, by the names of their settings."""
     host = f"[{server.settings.host}]" if ":" in server.settings.host else server.settings.host
+    encrypted = server.settings.tls is not None
     found = {}
     for name in server.doors:
-        scheme = SCHEMES[name]
-        if server.settings.tls is not None:
-            scheme = "https" if scheme == "http" else scheme
-        ending = "?tls=on" if server.settings.tls is not None and name != "http_port" else ""
+        scheme = "https" if encrypted and name == "http_port" else SCHEMES[name]
+        ending = "?tls=on" if encrypted and name != "http_port" else ""
         found[name] = f"{scheme}://{host}:{server.port(name)}{ending}"
     return found
 
 
 class Program:
-    """Runs one server until it is told to stop."""
+    """Runs one server until it is told to stop, or another process has taken over."""
 
-    def __init__(self, settings: Settings, on_ready: Callable[[Server], None], check_only: bool) -> None:
+    def __init__(self, settings: Settings, on_ready: Callable[[Server], None]) -> None:
         self._settings = settings
         self._on_ready = on_ready
-        self._check_only = check_only
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._control: Control | None = None
+        self._successor: Successor | None = None
 
-    async def run(self) -> int:
+    async def run(self, takeover: bool = False, check_only: bool = False) -> int:
         """Serve; answers the exit status."""
         loop = asyncio.get_running_loop()
         for number in STOPPING:
             loop.add_signal_handler(number, self._stop, number)
-        server = Server(self._settings)
-        await self._start(server)
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        server = await (self._take_over() if takeover else self._begin(activated()))
         self._on_ready(server)
-        if not self._check_only:
-            await self._stopping.wait()
+        notify("READY=1", f"MAINPID={os.getpid()}", f"STATUS=serving {server.core.engine.name}")
+        if not check_only:
+            await self._first(self._stopping, self._taken)
+        if self._taken.is_set():
+            await self._retire(server)
+        else:
+            notify("STOPPING=1")
         return await self._end(server)
 
-    async def _start(self, server: Server) -> None:
-        if engine_name(self._settings.url) == "memory":
-            log.warning("%s is in the memory of this process: every task is gone when it ends", self._settings.url)
+    # -- the beginning -----------------------------------------------------------------------------
+
+    async def _begin(self, sockets: Mapping[str, socket.socket]) -> Server:
+        """Serve on new sockets, or on those that systemd has opened."""
+        server = await self._start(self._settings, sockets)
+        self._control = self._controlled(server)
+        if self._control is not None:
+            self._control.place()
+        return server
+
+    async def _take_over(self) -> Server:
+        """Serve on the sockets of another process, which then goes."""
+        settings = self._settings
+        if engine_name(settings.url) == "memory":
+            raise UsageError(NOT_HANDED)
+        path = control_path(settings.host, settings.port or 0)
+        loop = asyncio.get_running_loop()
+        asking = await loop.run_in_executor(None, Asking, path, store_name(settings.url))
+        try:
+            settings, sockets = _adopted(settings, asking)
+            server = await self._start(settings, sockets)
+            self._control = self._controlled(server)
+        except BaseException:
+            asking.close()
+            raise
+        await loop.run_in_executor(None, asking.ready)
+        if self._control is not None:
+            self._control.place()
+        log.info("took over from process %d", asking.handed.pid)
+        return server
+
+    async def _start(self, settings: Settings, sockets: Mapping[str, socket.socket]) -> Server:
+        check_binding(settings, sockets)
+        if engine_name(settings.url) == "memory":
+            log.warning("%s is in the memory of this process: every task is gone when it ends", settings.url)
+        server = Server(settings, sockets=sockets)
         await server.start()
         for name, url in addresses(server).items():
-            log.info("listening on %s", url, extra={"door": name, "port": server.port(name), "pid": os.getpid()})
+            log.info("listening on %s", url, extra={"url": url, "port": server.port(name), "pid": os.getpid()})
+        return server
+
+    def _controlled(self, server: Server) -> Control | None:
+        """Be ready to hand over; a server that cannot be asked to is still a server."""
+        loop = asyncio.get_running_loop()
+
+        def taken(pid: int) -> None:
+            if self._successor is not None:
+                self._successor.has_taken = True
+            log.info("process %d has taken over; whoever is connected here is served until they go", pid)
+            asyncio.run_coroutine_threadsafe(server.stop_listening(), loop).result()
+            loop.call_soon_threadsafe(self._taken.set)
+
+        ports = {name: server.port(name) for name in server.doors}
+        refusal = NOT_HANDED if engine_name(server.settings.url) == "memory" else None
+        path = control_path(server.settings.host, next(iter(ports.values())))
+        try:
+            return Control(path, server.core.engine.name, server.sockets, ports, taken, refusal)
+        except (OSError, UsageError) as error:
+            log.warning("no other process can take over from this one: %s", error)
+            return None
+
+    # -- signals -----------------------------------------------------------------------------------
 
     def _stop(self, number: signal.Signals) -> None:
+        name = signal.Signals(number).name
         if self._stopping.is_set():
-            log.warning("%s again: stopping at once", signal.Signals(number).name)
+            log.warning("%s again: stopping at once", name)
             self._at_once.set()
             return
-        log.info("%s: answering what was asked, then stopping", signal.Signals(number).name)
+        log.info("%s: answering what was asked, then stopping", name)
         self._stopping.set()
 
+    def _hang_up(self) -> None:
+        if self._stopping.is_set() or self._taken.is_set():
+            log.info("SIGHUP: this process ends already")
+        elif self._control is None:
+            log.error("SIGHUP: no other process can take over from this one, so it goes on as it is")
+        elif self._successor is not None and self._successor.going_on:
+            log.info("SIGHUP: another process is being started already")
+        else:
+            self._successor = Successor.started(self._control.path)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    async def _retire(self, server: Server) -> None:
+        """Serve those who are connected until they go, or until this process is told to stop."""
+        retiring = asyncio.ensure_future(server.retire())
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        await asyncio.wait((retiring, stopping), return_when="FIRST_COMPLETED")
+        stopping.cancel()
+        if retiring.done():
+            retiring.result()
+        else:
+            retiring.cancel()
+
     async def _end(self, server: Server) -> int:
-        """Stop in order, or not, if there is no time left or a second signal comes."""
+        """Stop in order; or not, if there is no time left or a second signal comes."""
+        if self._control is not None:
+            self._control.close()
         stopping = asyncio.ensure_future(server.stop())
         at_once = asyncio.ensure_future(self._at_once.wait())
-        await asyncio.wait((stopping, at_once), timeout=self._settings.drain_seconds, return_when="FIRST_COMPLETED")
+        seconds = self._settings.drain_seconds
+        await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
         at_once.cancel()
         if not stopping.done():
             if not self._at_once.is_set():
-                log.warning("clients have not read their answers within %g s", self._settings.drain_seconds)
+                log.warning("clients have not read their answers within %g s: stopping without them", seconds)
             return 1
         try:
             stopping.result()
@@ -102,13 +198,40 @@ class Program:
         log.info("stopped")
         return 0
 
+    @staticmethod
+    async def _first(*events: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in events]
+        await asyncio.wait(waits, return_when="FIRST_COMPLETED")
+        for wait in waits:
+            wait.cancel()
 
-def run(settings: Settings, on_ready: Callable[[Server], None], check_only: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT; answers the exit status. `check_only`: be ready, and stop."""
+
+def _adopted(settings: Settings, asking: Asking) -> tuple[Settings, dict[str, socket.socket]]:
+    """What a new process was told, with the ports and sockets of the old one where it has the same doors."""
+    handed = asking.handed
+    ports = {
+        name: port for name, port in handed.ports.items() if name in SCHEMES and getattr(settings, name) in (0, port)
+    }
+    kept = {name: sock for name, sock in handed.sockets.items() if name in ports}
+    for name, sock in handed.sockets.items():
+        if name not in kept:
+            sock.close()
+    changes: dict[str, Any] = ports
+    return replace(settings, **changes), kept
+
+
+def run(
+    settings: Settings, on_ready: Callable[[Server], None], takeover: bool = False, check_only: bool = False
+) -> int:
+    """Serve until SIGTERM or SIGINT; answers the exit status.
+
+    takeover: serve in the place of a process that serves the same store on the same port
+    check_only: be ready, and stop
+    """
     check(settings)
 
     async def program() -> int:
-        return await Program(settings, on_ready, check_only).run()
+        return await Program(settings, on_ready).run(takeover, check_only)
 
     status = _run(program())
     if status:
