@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from penstock.model import ops
@@ -25,15 +26,37 @@ class Peer:
         self.kept = False
         """True if the server keeps the session alive; a remote engine does that itself."""
         self.linger = 0
-        """Microseconds that the session outlives its last connection; 0: it ends at once."""
+        """Microseconds that the session outlives its last connection, if the server's own are not more."""
+        self.closed = False
+        """True from the moment the connection is lost: what it is granted from now on is given back."""
+        self.linger: int | None = None
+        """Microseconds that the session outlives this connection, if it is the last; None: as the server says."""
         self.waits: set[Wait] = set()
+        self._taking = 0
+        self._quiet: asyncio.Future[None] | None = None
 
-    def check(self, op: ops.Op[Any]) -> None:
-        """AccessDenied if the login may not do that."""
-        self.login.check(op)
+    def check(self, op: ops.Op[Any], facade: bool = False) -> None:
+        """AccessDenied if the login may not do that; `facade`: by the rules of tarantool/queue."""
+        self.login.check(op, facade)
 
     def held(self) -> Session:
         """The session that takes are for."""
         if self.session is None:
             raise UsageError("this connection has no session")
         return self.session
+
+    def takes(self) -> None:
+        """A take has begun."""
+        self._taking += 1
+
+    def took(self) -> None:
+        """A take has its answer, and what it was granted too late is on its way back."""
+        self._taking -= 1
+        if self._quiet is not None and self._taking == 0 and not self._quiet.done():
+            self._quiet.set_result(None)
+
+    async def quiet(self) -> None:
+        """Come back when nothing is being taken."""
+        if self._taking:
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet

@@ -1,4 +1,4 @@
-"""The remote API of tarantool/queue, for one connection.
+"""The remote API of tarantool/queue and of Tarantool's tutorial, for one connection: names to functions.
 
 Arguments come as they were unpacked: MP_STR as str (what is no UTF-8 with surrogateescape), MP_BIN as bytes, a map
 as dict, an array as list or tuple, extensions as any object. Return values are what msgspec packs: str, bytes
@@ -7,30 +7,114 @@ as dict, an array as list or tuple, extensions as any object. Return values are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
 from typing import Any
 
 from penstock.server.core import Core
 from penstock.server.peer import Peer
-from penstock.server.refusal import NO_FUNCTION, Refusal
+from penstock.server.refusal import Refusal, not_defined
 from penstock.server.sessions import Sessions
+from penstock.server.tarantool_caller import Args, Caller, Reply, Route
+from penstock.server.tarantool_tasks import Tasks
+from penstock.server.tarantool_tubes import Tubes
+from penstock.server.tutorial import TUBE, Tutorial
 
-Reply = Callable[[list[Any] | Refusal], None]
-"""Gets the return values of a function, or why it was refused; called once, at once or later."""
+MAX_ROUTES = 1000
+"""Names that a connection remembers."""
+TUBES = "queue.tube."
+OLD = "box."
+"""Some clients still call `box.queue`."""
+CALL = re.compile(r"(?:return\s+)?([\w.:-]+)\s*\(\s*\.\.\.\s*\)\s*;?")
+"""A text to evaluate that only calls a function."""
+CREATE = "local name, type, cfg = ... ; queue.create_tube(name, type, cfg)"
+EXISTS = "local name = ... ; return queue.tube[name] ~= nil"
 
 
 class Facade:
     """Calls of one connection."""
 
     def __init__(self, core: Core, sessions: Sessions, peer: Peer) -> None:
-        self._core = core
-        self._sessions = sessions
-        self._peer = peer
+        self._caller = Caller(core, sessions, peer)
+        tasks, self._tubes, tutorial = Tasks(self._caller), Tubes(self._caller), Tutorial(self._caller)
+        tutorial.otherwise = self._tubes.statistics  # type: ignore[method-assign]
+        self._tutorial = tutorial
+        self._routes: dict[bytes, Route] = {}
+        self._methods: dict[str, Any] = {
+            "put": tasks.put,
+            "take": tasks.take,
+            "ack": tasks.ack,
+            "release": tasks.release,
+            "touch": tasks.touch,
+            "bury": tasks.bury,
+            "kick": tasks.kick,
+            "peek": tasks.peek,
+            "delete": tasks.delete,
+            "truncate": tasks.truncate,
+            "release_all": tasks.release_all,
+            "drop": self._tubes.drop,
+        }
+        self._functions: dict[str, Any] = {
+            "queue.create_tube": self._tubes.create,
+            "queue.tube": self._tubes.tube,
+            "queue.statistics": self._tubes.statistics,
+            "queue.stats": self._stats,
+            "queue.state": self._tubes.state,
+            "queue.identify": self._tubes.identify,
+            "queue.cfg": self._tubes.configure,
+            "queue.put": tutorial.put,
+            "queue.take": tutorial.take,
+            "queue.ack": tutorial.ack,
+            "queue.release": tutorial.release,
+        }
 
-    def call(self, name: bytes, args: Sequence[Any], then: Reply) -> None:
+    def call(self, name: bytes, args: Args, then: Reply) -> None:
         """CALL and CALL_16: a function by its name."""
-        then(Refusal(f"Procedure '{name.decode(errors='replace')}' is not defined", NO_FUNCTION, "ClientError"))
+        route = self._routes.get(name)
+        if route is None:
+            try:
+                route = self._route(name)
+            except Refusal as error:
+                then(error)
+                return
+        self._caller.run(route, args, then)
 
-    def evaluate(self, text: str, args: Sequence[Any], then: Reply) -> None:
-        """EVAL: no Lua runs here; a few texts that clients send are known."""
-        then(Refusal("this server runs no Lua"))
+    def evaluate(self, text: str, args: Args, then: Reply) -> None:
+        """EVAL: no Lua runs here; texts that clients send are known, and so is a text that calls one function."""
+        words = " ".join(text.split())
+        if words == CREATE:
+            self.call(b"queue.create_tube", args, then)
+        elif words == EXISTS:
+            self.call(b"queue.tube", args or [""], then)
+        elif called := CALL.fullmatch(words):
+            self.call(called[1].encode(), args, then)
+        else:
+            then(
+                Refusal(
+                    "this server runs no Lua: of texts to evaluate it knows `return f(...)` with a function of "
+                    f"the queue's, `{CREATE}` and `{EXISTS}`"
+                )
+            )
+
+    def _route(self, name: bytes) -> Route:
+        """Find the function; whether its tube exists is seen when it is called."""
+        given = name.decode(errors="replace")
+        function = given.removeprefix(OLD)
+        run, tube = self._functions.get(function), TUBE
+        if function.startswith(TUBES):
+            tube, colon, method = function.removeprefix(TUBES).rpartition(":")
+            if not colon:
+                raise Refusal(f"attempt to call a table value: '{given}' is no function; tube and method are x:put")
+            run = self._methods.get(method)
+        if run is None:
+            raise not_defined(given)
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        route = self._routes[name] = Route(given, tube, run)
+        return route
+
+    def _stats(self, route: Route, args: Args, then: Reply) -> None:
+        """The tutorial's where its tube exists and none is named, else another name of statistics."""
+        if args and args[0] is not None:
+            self._tubes.statistics(route, args, then)
+        else:
+            self._tutorial.stats(route, args, then)

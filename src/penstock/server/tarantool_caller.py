@@ -1,0 +1,224 @@
+"""A connection that calls functions of a queue: what all of them need, whichever API they belong to."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from penstock.engines.line import Producer, Taker, raised
+from penstock.model import ops
+from penstock.model.duration import SECOND
+from penstock.model.errors import UsageError
+from penstock.model.session import Session
+from penstock.model.task import Record, TaskId
+from penstock.model.tube import TubeConfig
+from penstock.server.core import Core, log
+from penstock.server.peer import Peer
+from penstock.server.refusal import refusal
+from penstock.server.sessions import Sessions
+from penstock.wire.iproto import IprotoError
+
+Args = Sequence[Any]
+Reply = Callable[[list[Any] | IprotoError], None]
+"""Gets the return values of a function, or why it was refused; called once, at once or later."""
+FRESH = 1.0
+"""Seconds for which a tube's configuration is believed; what this server does to tubes it knows at once."""
+MAX_LEASES = 10_000
+"""Leases remembered per connection; the others are looked up when they are needed."""
+
+
+class Route(NamedTuple):
+    """What the name of a function leads to."""
+
+    function: str
+    tube: str
+    run: Callable[[Route, Args, Reply], None]
+
+
+class Held(NamedTuple):
+    """A task that was taken through this connection."""
+
+    token: int
+    data: Any
+
+
+class Configs:
+    """Configurations of tubes, as this server last saw them."""
+
+    _of: WeakKeyDictionary[Core, Configs] = WeakKeyDictionary()
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[TubeConfig, float]] = {}
+
+    @classmethod
+    def of(cls, core: Core) -> Configs:
+        """Those of a server: all connections share them."""
+        found = cls._of.get(core)
+        if found is None:
+            found = cls._of[core] = cls()
+        return found
+
+    def get(self, tube: str) -> TubeConfig | None:
+        """The configuration, if it was read a moment ago."""
+        known = self._known.get(tube)
+        return known[0] if known is not None and known[1] > time.monotonic() else None
+
+    def add(self, config: TubeConfig) -> None:
+        self._known[config.name] = (config, time.monotonic() + FRESH)
+
+    def forget(self, tube: str) -> None:
+        self._known.pop(tube, None)
+
+
+class Caller:
+    """Performs ops for one connection; calls that need several steps let those behind them wait."""
+
+    def __init__(self, core: Core, sessions: Sessions, peer: Peer) -> None:
+        self.core = core
+        self.sessions = sessions
+        self.peer = peer
+        self.configs = Configs.of(core)
+        self.leases: dict[tuple[str, TaskId], Held] = {}
+        self._holds = 0
+        self._behind: deque[tuple[Route, Args, Reply]] = deque()
+
+    # -- calls and their order ---------------------------------------------------------------------
+
+    def run(self, route: Route, args: Args, then: Reply) -> None:
+        """Call a function, behind those that are not through with their steps; what it raises is answered."""
+        if self._holds:
+            self._behind.append((route, args, then))
+        else:
+            self._run(route, args, then)
+
+    def _run(self, route: Route, args: Args, then: Reply) -> None:
+        try:
+            route.run(route, args, then)
+        except Exception as error:
+            self.refuse(route, then, error)
+
+    def refuse(self, route: Route, then: Reply, error: BaseException) -> None:
+        """Answer with an error."""
+        then(refusal(error, route.function, self.peer.login.name))
+
+    def hold(self) -> None:
+        """Let what comes from now on wait: another step of this call must come before it."""
+        self._holds += 1
+
+    def go_on(self) -> None:
+        """The call that held up the others has asked for its last step."""
+        self._holds -= 1
+        while self._behind and not self._holds:
+            self._run(*self._behind.popleft())
+
+    def attempt(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], None]) -> None:
+        """Perform an op; `done` gets what it answers or raises, asks for more or answers the call."""
+        self._holds += 1
+        self.core.ask(op, partial(self._attempted, route, then, done))
+
+    def _attempted(self, route: Route, then: Reply, done: Callable[[Any], None], answer: Any) -> None:
+        try:
+            done(answer)
+        except Exception as error:
+            self.refuse(route, then, error)
+        self.go_on()
+
+    def with_config(self, route: Route, args: Args, then: Reply) -> TubeConfig | None:
+        """The tube's configuration; None if it has to be asked for, and then the call is made again by itself."""
+        config = self.configs.get(route.tube)
+        if config is not None:
+            return config
+
+        def found(answer: Any) -> None:
+            self.configs.add(raised(answer))
+            route.run(route, args, then)
+
+        self.attempt(ops.GetTube(route.tube), route, then, found)
+        return None
+
+    def session(self) -> Session:
+        """Whose tasks are taken here; it begins with the first call that needs one."""
+        if self.peer.closed:
+            raise UsageError("the connection is closed")
+        return self.sessions.begin(self.peer)
+
+    def ask(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], list[Any]]) -> None:
+        """Perform the only or last op of a call; `done` makes return values of its answer."""
+        self.peer.check(op, facade=True)
+        self.core.ask(op, partial(self._finish, route, then, done))
+
+    def _finish(self, route: Route, then: Reply, done: Callable[[Any], list[Any]], answer: Any) -> None:
+        try:
+            values = done(raised(answer))
+        except Exception as error:
+            self.refuse(route, then, error)
+        else:
+            then(values)
+
+    # -- taking ------------------------------------------------------------------------------------
+
+    def take(self, route: Route, timeout: int | None, then: Callable[[Any], None]) -> None:
+        """Take one task; `then` gets the record, None, or an error."""
+        op = ops.Take(route.tube, 1, self.session())
+        self.peer.check(op, facade=True)
+        self.peer.takes()
+        self.core.ask(op, partial(self._taken, op, timeout, then))
+
+    def _taken(self, op: ops.Take, timeout: int | None, then: Callable[[Any], None], answer: Any) -> None:
+        if type(answer) is list and not answer and timeout != 0 and not self.peer.closed:
+            deadline = None if timeout is None else self.core.engine.clock.now() + timeout
+            self._wait(Taker(op, deadline), timeout, partial(self._granted, op, then))
+        else:
+            self._granted(op, then, answer)
+
+    def _granted(self, op: ops.Take, then: Callable[[Any], None], answer: Any) -> None:
+        if type(answer) is not list:
+            then(answer)
+        elif not answer:
+            then(None)
+        elif self.peer.closed:
+            self._give_back(op, answer[0])
+        else:
+            then(answer[0])
+        self.peer.took()
+
+    def _give_back(self, op: ops.Take, record: Record) -> None:
+        """Nobody is there any more to work on it: as though it had not been offered."""
+        back = ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True)
+        self.core.ask(back, _log_refusal)
+
+    def wait_for_room(self, op: ops.Put, timeout: int, then: Callable[[Any], None]) -> None:
+        """Put when there is room."""
+        deadline = self.core.engine.clock.now() + timeout
+        self._wait(Producer(op, deadline), timeout, then)
+
+    def _wait(self, waiter: Taker | Producer, timeout: int | None, then: Callable[[Any], None]) -> None:
+        def done(answer: Any) -> None:
+            self.peer.waits.discard(waiting)
+            then(answer)
+
+        seconds = None if timeout is None else timeout / SECOND
+        try:
+            waiting = self.core.wait(waiter, seconds, done)
+        except Exception as error:
+            then(error)
+            return
+        self.peer.waits.add(waiting)
+
+    # -- leases ------------------------------------------------------------------------------------
+
+    def remember(self, tube: str, record: Record, data: Any) -> None:
+        """A task was taken: its end needs the token, and answers the data."""
+        leases = self.leases
+        if len(leases) >= MAX_LEASES:
+            del leases[next(iter(leases))]
+        leases[(tube, record.id)] = Held(record.token or 0, data)
+
+
+def _log_refusal(answer: Any) -> None:
+    if isinstance(answer, BaseException):
+        log.info("a task that was granted to a closed connection comes back with its session: %s", answer)
