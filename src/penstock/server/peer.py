@@ -25,8 +25,6 @@ class Peer:
         self.session: Session | None = None
         self.kept = False
         """True if the server keeps the session alive; a remote engine does that itself."""
-        self.linger = 0
-        """Microseconds that the session outlives its last connection, if the server's own are not more."""
         self.closed = False
         """True from the moment the connection is lost: what it is granted from now on is given back."""
         self.linger: int | None = None

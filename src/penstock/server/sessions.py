@@ -39,7 +39,7 @@ class Sessions:
         self._core = core
         self._kept: dict[str, Kept] = {}
         self.linger = 0
-        """Microseconds that every session outlives its last connection at least; 0: it ends at once."""
+        """Microseconds that a session outlives its last connection; 0: it ends at once."""
 
     def __len__(self) -> int:
         """How many sessions the server keeps alive."""
@@ -77,7 +77,7 @@ class Sessions:
             left = self._detach(peer)
             self._attach(peer, session)
             if left is not None:
-                await self._leave(left, peer)
+                await self._leave(left)
         finally:
             peer.took()
         return session
@@ -128,7 +128,7 @@ class Sessions:
 
     async def _leave(self, kept: Kept) -> None:
         """Nobody here is in the session any more."""
-        linger = self.linger if kept.linger is None else kept.linger
+        linger = self._linger(kept.linger)
         if linger == 0:
             await self._end(kept)
             return
@@ -138,6 +138,9 @@ class Sessions:
             kept.session = kept.session._replace(ttl=linger)
             self._core.engine.keep(kept.session)
             self._core.ask(ops.KeepAlive(kept.session), lambda answer: _log_failure(answer, kept.session))
+
+    def _linger(self, own: int | None) -> int:
+        return self.linger if own is None else own
 
     def _time_is_over(self, kept: Kept) -> None:
         kept.timer = None
