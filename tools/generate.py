@@ -3,6 +3,7 @@
 src/penstock/aio/          the awaiting facade, from src/penstock/blocking/
 docs/states.md             the state diagram and tables, from src/penstock/model/state.py
 docs/conformance.md        which behaviours have a test, from tests/conformance.txt and the tests
+src/penstock/wire/_generated/   stubs of gRPC, from src/penstock/wire/penstock.proto
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 import conformance
+import stubs
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "penstock"
@@ -130,6 +132,7 @@ def main() -> int:
         *((PACKAGE / "aio" / name, partial(generated_aio, name)) for name in FACADE),
         (ROOT / "docs" / "states.md", generated_states),
         (ROOT / "docs" / "conformance.md", conformance.page),
+        *((stubs.WIRE / "_generated" / name, partial(stubs.stub, name)) for name in stubs.NAMES),
     ]
     for path, make in made:
         text = make()

@@ -1,0 +1,278 @@
+"""Who calls over gRPC, in which session; and calls that may be cancelled while the queue works for them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from penstock import calls
+from penstock.engines.line import Answer, Producer, Taker, Waiter, Watcher
+from penstock.model import ops
+from penstock.model.duration import FOREVER
+from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, SessionExpired, UsageError
+from penstock.model.session import Session, parse_uuid
+from penstock.model.task import Record
+from penstock.model.tube import TubeConfig
+from penstock.server.auth import Login
+from penstock.server.core import Wait, log
+from penstock.server.peer import Peer
+from penstock.wire import status
+
+if TYPE_CHECKING:
+    from penstock.server.server import Server
+
+SESSION = "penstock-session"
+CONFIG_SECONDS = 1.0
+"""How long a tube's options are believed: those that put looks at change only if it is dropped and made anew."""
+Context = Any
+"""A grpc.aio.ServicerContext; the library has no types."""
+
+
+class Desk:
+    """What all calls of a door share."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.core = server.core
+        self.limits = server.settings.limits
+        self.peers: dict[str, list[Peer]] = {}
+        """Session streams of this server, by the uuid of their session."""
+        self.loose = Peer("gRPC", server.logins.guest)
+        """Whom waits belong to that are of no session."""
+        self.closing = asyncio.Event()
+        self.leaving = False
+        """True once no new session is let in."""
+        self.retiring = False
+        """True if another process listens now, to which clients go over."""
+        self._after: set[asyncio.Task[Any]] = set()
+        self._configs: dict[str, tuple[float, TubeConfig]] = {}
+
+    def login(self, context: Context, metadata: dict[str, Any]) -> Login:
+        """The login of a call: a token, a certificate, or a guest's."""
+        text = metadata.get("authorization")
+        if text is None:
+            names = context.auth_context().get("x509_common_name")
+            return self.server.logins.certificate(names[0].decode()) if names else self.server.logins.guest
+        kind, _, credentials = text.partition(" ")
+        name, colon, token = credentials.partition(":")
+        if kind.lower() != "bearer" or not colon:
+            raise AccessDenied("authorization must be: Bearer NAME:SECRET")
+        return self.server.logins.token(name, token)
+
+    async def config(self, tube: str) -> TubeConfig:
+        """The options of a tube, as they were a moment ago."""
+        now = self.core.loop.time()
+        found = self._configs.get(tube)
+        if found is None or found[0] < now:
+            config = await self.core.execute(ops.GetTube(tube))
+            found = self._configs[tube] = now + CONFIG_SECONDS, config
+        return found[1]
+
+    def later(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Do something whose caller is gone."""
+        task = self.core.loop.create_task(work)
+        self._after.add(task)
+        task.add_done_callback(self._after.discard)
+
+    def end_waits(self) -> None:
+        """Whoever waits gets what it has; streams end."""
+        self.closing.set()
+        for peer in (self.loose, *(peer for peers in self.peers.values() for peer in peers)):
+            for wait in tuple(peer.waits):
+                wait.leave()
+
+    async def settled(self) -> None:
+        """Come back when the sessions of all streams have been left."""
+        while self._after:
+            await asyncio.wait(tuple(self._after))
+
+    def forget(self, tube: str) -> None:
+        """A tube was made or dropped by a call."""
+        self._configs.pop(tube, None)
+
+
+class Call:
+    """One call: who it is, and what it waits for."""
+
+    def __init__(self, desk: Desk, context: Context) -> None:
+        self.desk = desk
+        self.core = desk.core
+        self.context = context
+        metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
+        self.login = desk.login(context, metadata)
+        self._uuid = metadata.get(SESSION)
+        self.peer = desk.loose
+        self._waiting: Wait | None = None
+
+    def check(self, op: ops.Op[Any]) -> None:
+        """AccessDenied if the login may not do that."""
+        self.login.check(op)
+
+    async def session(self) -> Session:
+        """The session that the metadata names; it may have its stream at another server of the same store."""
+        if self._uuid is None:
+            raise UsageError(f"this call needs a session: open one with Session and pass its uuid as {SESSION}")
+        peers = self.desk.peers.get(self._uuid)
+        if peers is None:
+            uuid = parse_uuid(self._uuid)
+            return await self.core.execute(ops.Identify(uuid, Session(uuid, "", 0, direct=False)))
+        self.peer = peers[-1]
+        return self.peer.held()
+
+    async def execute(self, op: ops.Op[Any], long: bool = False) -> Any:
+        """Perform an op; one that may take long gets a thread of its own."""
+        self.check(op)
+        if long:
+            return await self.core.loop.run_in_executor(None, self.core.engine.execute, op)
+        return await self.core.execute(op)
+
+    # -- takes -------------------------------------------------------------------------------------
+
+    async def take(self, op: ops.Take, timeout: int | None) -> list[Record] | None:
+        """Take now, or within so many microseconds. What a cancelled call was granted is given back."""
+        self.check(op)
+        records: list[Record] | None = await self._granted(op, lambda then: self.core.ask(op, then))
+        if records != [] or timeout == 0:
+            return records
+        taker = Taker(op, calls.wait_until(self.core.engine.clock.now(), timeout))
+        waited: list[Record] | None = await self._granted(
+            op, lambda then: self._wait(taker, self.within(timeout), then)
+        )
+        return waited
+
+    async def _granted(self, op: ops.Take, begin: Callable[[Callable[[Any], None]], object]) -> Any:
+        future: asyncio.Future[Any] = self.core.loop.create_future()
+        peer = self.peer
+
+        def then(answer: Answer) -> None:
+            peer.took()
+            if future.done():
+                self.give_back(op, answer)
+            else:
+                future.set_result(answer)
+
+        wait = begin(then)
+        peer.takes()
+        try:
+            return raised(await future)
+        except asyncio.CancelledError:
+            if isinstance(wait, Wait):
+                wait.leave()
+            if future.done() and not future.cancelled():
+                self.give_back(op, future.result())
+            raise
+
+    def give_back(self, op: ops.Take, answer: Answer) -> None:
+        """Nobody got these tasks, so the attempt does not count."""
+        if isinstance(answer, list):
+            for record in answer:
+                lease = ops.Lease(record.id, record.token)
+                self.core.ask(ops.Release(op.tube, lease, op.session, refund=True), _given_back)
+
+    def within(self, timeout: int | None) -> float | None:
+        """Seconds to wait: an answer must reach the caller before the deadline of the call."""
+        seconds = calls.seconds(timeout)
+        left: float | None = self.context.time_remaining()
+        if left is None:
+            return seconds
+        left -= min(1.0, max(0.05, left / 10))
+        return max(0.0, left if seconds is None else min(seconds, left))
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _wait(self, waiter: Waiter, seconds: float | None, then: Callable[[Any], None]) -> Wait:
+        peer, limits = self.peer, self.desk.limits
+        if len(peer.waits) >= limits.waiting_each or self.core.engine.store.waiters >= limits.waiting:
+            raise EngineUnavailable("too many calls wait here already; wait with fewer of them", "not_done")
+
+        def over(answer: Answer) -> None:
+            peer.waits.discard(wait)
+            then(answer)
+
+        wait = self._waiting = self.core.wait(waiter, seconds, over)
+        peer.waits.add(wait)
+        return wait
+
+    def stop_waiting(self) -> None:
+        """The call waits no longer; it is answered with what it was granted by now."""
+        if self._waiting is not None:
+            self._waiting.leave()
+
+    async def wait(self, waiter: Producer | Watcher, timeout: int | None) -> Any:
+        """The answer of a waiter that takes no task."""
+        future: asyncio.Future[Any] = self.core.loop.create_future()
+
+        def then(answer: Answer) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        wait = self._wait(waiter, self.within(timeout), then)
+        try:
+            return raised(await future)
+        finally:
+            wait.leave()
+
+    def check_open(self) -> None:
+        """A wait that ended with nothing: perhaps because the server, or the session, is going."""
+        if self.desk.closing.is_set():
+            raise closing()
+        if self.peer.closed:
+            raise SessionExpired("the session's stream has ended")
+
+
+def raised(answer: Answer) -> Answer:
+    """The answer, or the exception that it is."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def closing() -> EngineUnavailable:
+    """What calls are told that come too late."""
+    return EngineUnavailable("the server is closing; connect again", "not_done")
+
+
+def _given_back(answer: Answer) -> None:
+    if isinstance(answer, BaseException) and not isinstance(answer, PenstockError):
+        log.error("a task that nobody got could not be given back: %r", answer)
+
+
+def clipped(timeout: int) -> int | None:
+    """A timeout of a message: negative is none, 100 years are for ever."""
+    return None if timeout >= FOREVER else max(0, timeout)
+
+
+Verb = Callable[[Any, Call], Awaitable[Any]]
+
+
+def handler(desk: Desk, verb: Verb) -> Callable[[Any, Context], Awaitable[Any]]:
+    """A unary call: what the verb refuses becomes the status."""
+
+    async def handle(request: Any, context: Context) -> Any:
+        try:
+            return await verb(request, Call(desk, context))
+        except PenstockError as error:
+            await refuse(desk, context, error)
+        except Exception as error:
+            log.exception("a call of gRPC failed")
+            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__} on the server")
+
+    return handle
+
+
+async def refuse(desk: Desk, context: Context, error: PenstockError) -> None:
+    """End a call with the status of an error."""
+    code, text, metadata = status.trailer(error)
+    if isinstance(error, AccessDenied) and not _known(desk, context):
+        code = grpc.StatusCode.UNAUTHENTICATED
+    await context.abort(code, text, metadata)
+
+
+def _known(desk: Desk, context: Context) -> bool:
+    try:
+        return not desk.login(context, dict(context.invocation_metadata() or ())).unknown
+    except AccessDenied:
+        return False

@@ -1,0 +1,1 @@
+"""Made from wire/penstock.proto by tools/generate.py. Do not edit."""
