@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from penstock.engines import Engine, open_engine
+from penstock.engines import Engine, engine_name, open_engine
 from penstock.model.clock import Clock
 from penstock.server.auth import Login, Logins
 from penstock.server.core import Core
@@ -77,7 +77,9 @@ class Server:
         self.logins = read_logins(settings.logins)
         self.tls = settings.tls.context() if settings.tls else None
         self._engine = await loop.run_in_executor(None, open_engine, settings.url, self._clock, settings.durability)
-        self.core = Core(self._engine, loop)
+        # A commit that is synced, or made elsewhere, would keep the loop waiting.
+        slow = settings.durability == "strict" or engine_name(settings.url) == "postgresql"
+        self.core = Core(self._engine, loop, threaded=slow, most_waiting=settings.limits.waiting)
         self.sessions = Sessions(self.core)
         for name, module in DOORS.items():
             if getattr(settings, name) is not None:
@@ -105,6 +107,7 @@ class Server:
         for door in self.doors.values():
             await door.close()
         if self._engine is not None:
+            self.sessions.close()
             await self.core.close()
             await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
 
