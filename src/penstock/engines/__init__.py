@@ -51,6 +51,11 @@ class Engine:
         return self.store.writable
 
     @property
+    def occupied(self) -> bool:
+        """True while another thread is at work on the store."""
+        return self.store.occupied
+
+    @property
     def usable(self) -> bool:
         """False once the store was closed under this engine, or in a child after fork."""
         return self.store.usable

@@ -209,6 +209,11 @@ class Store(ABC):
                     log.exception("the on_task_change callback of tube %r failed", config.name)
 
     @property
+    def occupied(self) -> bool:
+        """True while a thread performs something: another one that comes has to wait."""
+        return self._mutex.locked()
+
+    @property
     def usable(self) -> bool:
         return not self.closed and self._pid == os.getpid()
 

@@ -1,6 +1,8 @@
-"""The queue behind a server: one thread performs what all connections ask for, many ops in one transaction.
+"""The queue behind a server: what all connections ask for in one turn of the loop is performed together.
 
-What is asked for while one group is on its way forms the next. Waiting needs no thread.
+As long as that is quick it is done in the loop itself: a hop to a thread and back costs more than a small
+transaction. What may take its time (every commit is synced, the store is elsewhere, somebody else holds it) is
+done in a thread of its own, and what is asked for meanwhile forms the next group. Waiting needs no thread.
 """
 
 from __future__ import annotations
@@ -10,77 +12,131 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from penstock.engines import Engine
 from penstock.engines.line import Answer, Waiter
 from penstock.model import ops
+from penstock.model.errors import EngineUnavailable
 from penstock.server.tally import Tally
 
 R = TypeVar("R")
 Then = Callable[[Answer], None]
 """Called in the loop with what an op answered, or with the exception it raised."""
 log = logging.getLogger("penstock.server")
+LONG = 0.02
+"""Seconds: after a turn that took longer the next ones are done in the thread."""
+CAUTION = 1.0
+"""For so many seconds."""
 
 
 class Wait:
     """A caller that waits, on behalf of a connection."""
 
-    def __init__(self, core: Core, waiter: Waiter, then: Then) -> None:
+    __slots__ = ("_core", "_then", "_timer", "left", "until", "waiter")
+
+    def __init__(self, core: Core, waiter: Waiter, until: float | None, then: Then) -> None:
         self.waiter = waiter
+        self.until = until
+        self.left = False
         self._core = core
         self._then: Then | None = then
         self._timer: asyncio.TimerHandle | None = None
+        waiter.on_wake(self._wake)
 
     def leave(self) -> None:
         """Wait no longer; the answer comes as ever, with what was granted by now."""
+        self.left = True
         self._core.later(self._core.engine.withdraw, self.waiter)
 
-    def begin(self, seconds: float | None) -> None:
-        """Stand in line, for so long at most."""
-        if seconds is not None and not self._core.engine.clock.manual:
-            self._timer = self._core.loop.call_later(seconds, self.leave)
-        self.waiter.on_wake(self._wake)
-        self._core.later(self._enlist)
-
-    def _enlist(self) -> None:
-        try:
-            self._core.engine.enlist(self.waiter)
-        except Exception as error:
-            self.waiter.resolve(error)
+    def lined_up(self) -> None:
+        """It has been tried. Called in the loop."""
+        if self.until is not None and self._then is not None and not self.waiter.done:
+            self._timer = self._core.loop.call_at(self.until, self.leave)
 
     def _wake(self) -> None:
-        self._core.soon(self._deliver)
+        self._core.woken(self)
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Hand the answer over. Called in the loop."""
         then, self._then = self._then, None
+        if then is None:
+            return
         if self._timer is not None:
             self._timer.cancel()
-        if then is not None:
-            self._core.engine.forget(self.waiter)
-            then(self.waiter.answer)
+        self._core.waiting -= 1
+        self._core.engine.forget(self.waiter)
+        then(self.waiter.answer)
+
+
+class Turn:
+    """What is asked for in one turn of the loop."""
+
+    __slots__ = ("answers", "calls", "requests", "thens", "waits")
+
+    def __init__(self) -> None:
+        self.requests: list[ops.Op[Any]] = []
+        self.thens: list[Then] = []
+        self.waits: list[Wait] = []
+        self.calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """What is to be called behind the ops."""
+        self.answers: list[Answer] = []
+
+    def perform(self, engine: Engine) -> None:
+        """Do it all. What fails is an answer."""
+        waiters = [wait.waiter for wait in self.waits if not wait.left]
+        try:
+            if waiters:
+                self.answers = engine.perform_all(self.requests, waiters)
+            elif self.requests:
+                self.answers = engine.execute_many(self.requests)
+        except Exception as error:
+            self.answers = [error] * len(self.requests)
+            for waiter in waiters:
+                waiter.offer(error)
+        for call, args in self.calls:
+            try:
+                call(*args)
+            except Exception:
+                log.exception("%r failed", call)
 
 
 class Core:
-    """Performs ops for a loop. Everything but `soon` is called in the loop."""
+    """Performs ops for a loop. Everything but `soon` and `woken` is called in the loop."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, threaded: bool = False, most_waiting: int = 100_000
+    ) -> None:
         self.engine = engine
         self.loop = loop
         self.tally = Tally()
-        self._asked: list[tuple[ops.Op[Any], Then]] = []
+        self.waiting = 0
+        """How many callers wait."""
+        self._most_waiting = most_waiting
+        self._threaded = threaded
+        self._cautious_until = 0.0
+        self._turn = Turn()
         self._busy = False
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        """True while a turn is planned or on its way."""
+        self._performing: int | None = None
+        """The thread that performs a turn."""
+        self._woken: deque[Wait] = deque()
+        self._before: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        """What has to be called before the answers of a turn are given."""
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="penstock server", daemon=True)
         self._thread.start()
 
     def ask(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
         """Perform an op with the others of this turn of the loop."""
-        self._asked.append((op, then))
+        turn = self._turn
+        turn.requests.append(op)
+        turn.thens.append(then)
         if not self._busy:
-            self._busy = True
-            self.loop.call_soon(self._send)
+            self._plan()
 
     async def execute(self, op: ops.Op[R]) -> R:
         """Perform an op; what it refuses is raised."""
@@ -100,52 +156,107 @@ class Core:
     def wait(self, waiter: Waiter, seconds: float | None, then: Then) -> Wait:
         """Let a waiter stand in line; `then` gets its answer, once."""
         self.tally.waits[type(waiter.op)] += 1
-        waiting = Wait(self, waiter, then)
-        waiting.begin(seconds)
+        timed = seconds is not None and not self.engine.clock.manual
+        waiting = Wait(self, waiter, self.loop.time() + (seconds or 0.0) if timed else None, then)
+        self.waiting += 1
+        if self.waiting > self._most_waiting:
+            waiting.left = True
+            waiter.resolve(EngineUnavailable(f"{self._most_waiting} callers wait here already; try again later"))
+            return waiting
+        self._turn.waits.append(waiting)
+        if not self._busy:
+            self._plan()
         return waiting
 
     def later(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something in the thread that performs ops, after all that was asked for by now."""
-
-        def job() -> None:
-            try:
-                call(*args)
-            except Exception:
-                log.exception("%r failed", call)
-
-        self._jobs.put(job)
+        """Call something where ops are performed, after all that was asked for by now."""
+        self._turn.calls.append((call, args))
+        if not self._busy:
+            self._plan()
 
     def soon(self, call: Callable[..., object], *args: Any) -> None:
-        """Call something in the loop, from any thread."""
+        """Call something in the loop, from any thread; before the answers of the turn that is being performed."""
+        if self._performing == threading.get_ident():
+            self._before.append((call, args))
+            return
         with contextlib.suppress(RuntimeError):  # the loop may be closed by now
             self.loop.call_soon_threadsafe(call, *args)
 
-    def _send(self) -> None:
-        group, self._asked = self._asked, []
-        self._jobs.put(lambda: self._perform(group))
+    def woken(self, wait: Wait) -> None:
+        """A waiter has its answer. Called in any thread, maybe with the store's lock."""
+        self._woken.append(wait)
+        # Whoever performs a turn looks for those who were woken after it has said that it is done.
+        if self._performing is None:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._deliver_woken)
 
-    def _perform(self, group: Sequence[tuple[ops.Op[Any], Then]]) -> None:
-        asked = [op for op, _ in group]
-        self.tally.group(asked)
+    def _plan(self) -> None:
+        self._busy = True
+        self.loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        turn, self._turn = self._turn, Turn()
+        if turn.requests:
+            self.tally.group(turn.requests)
+        if self._threaded or self.engine.occupied or time.monotonic() < self._cautious_until:
+            self._turns.put(turn)
+            return
+        start = time.monotonic()
+        self._perform(turn)
+        if (now := time.monotonic()) - start > LONG:
+            self._cautious_until = now + CAUTION
+        self._deliver(turn)
+
+    def _perform(self, turn: Turn) -> None:
+        self._performing = threading.get_ident()
         try:
-            answers = self.engine.execute_many(asked)
-        except Exception as error:
-            answers = [error] * len(group)
-        self.soon(self._deliver, group, answers)
+            turn.perform(self.engine)
+        finally:
+            self._performing = None
 
-    def _deliver(self, group: Sequence[tuple[ops.Op[Any], Then]], answers: list[Answer]) -> None:
-        if self._asked:
-            self.loop.call_soon(self._send)
+    def _deliver(self, turn: Turn) -> None:
+        """Give the answers of a turn, and plan the next one."""
+        following = self._turn
+        if following.requests or following.waits or following.calls:
+            self.loop.call_soon(self._begin)
         else:
             self._busy = False
-        for (_, then), answer in zip(group, answers, strict=True):
-            then(answer)
+        if self._before:
+            before, self._before = self._before, []
+            for call, args in before:
+                self._guard(call, *args)
+        for then, answer in zip(turn.thens, turn.answers, strict=True):
+            try:
+                then(answer)
+            except Exception:
+                log.exception("an answer could not be given")
+        for wait in turn.waits:
+            if wait.left and not wait.waiter.done:
+                wait.waiter.give_up()
+            wait.lined_up()
+        self._deliver_woken()
+
+    def _deliver_woken(self) -> None:
+        while self._woken:
+            self._guard(self._woken.popleft().deliver)
+
+    @staticmethod
+    def _guard(call: Callable[..., object], *args: Any) -> None:
+        try:
+            call(*args)
+        except Exception:
+            log.exception("%r failed", call)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            job()
+        while (turn := self._turns.get()) is not None:
+            self._perform(turn)
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._deliver, turn)
 
     async def close(self) -> None:
         """Perform what was asked for and stop. The engine stays open."""
-        self._jobs.put(None)
+        while self._busy:
+            with contextlib.suppress(Exception):
+                await self.execute(ops.GetState())
+        self._turns.put(None)
         await self.loop.run_in_executor(None, self._thread.join)
