@@ -81,6 +81,7 @@ NEEDS: dict[type[ops.Op[Any]], Need] = {
     ops.Identify: Need((), "identify"),
     ops.KeepAlive: Need((), "keep a session"),
     ops.EndSession: Need((), "end a session"),
+    ops.ListLeases: Need((), "list leases"),
     # What is due happens anyway, and time and state are nobody's secret.
     ops.Tick: Need((), "tick"),
     ops.GetState: Need((), "read the state"),
@@ -90,7 +91,6 @@ NEEDS: dict[type[ops.Op[Any]], Need] = {
 FACADE: dict[type[ops.Op[Any]], Need] = {
     ops.Delete: Need((TAKE, ADMIN), "delete"),
     ops.Kick: Need((TAKE, ADMIN), "kick"),
-    ops.Peek: Need((READ, TAKE), "peek"),
 }
 """What differs for clients of tarantool/queue, where who may take may also do these."""
 

@@ -1,0 +1,161 @@
+"""Which login may do what: one table over all ops."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.model import ops
+from penstock.model.errors import AccessDenied
+from penstock.model.session import new_session
+from penstock.server.auth import EVERYTHING, NOBODY, Login, Right
+from penstock.server.roles import FACADE, NEEDS, Role, need, tube_of
+
+CONTRACT = {
+    Role.READ: "Peek ListTasks GetExtent GetStatistics ListLanes Watch ReadHistory MarkHistory ListTubes ListLedgers",
+    Role.PUT: "Put Load Stage Promote Discard Cancel",
+    Role.TAKE: "Take Ack Release Bury Fail Touch",
+    Role.ADMIN: "CreateTube AlterTube PauseTube TruncateTube DropTube AdoptTable Kick Dig Delete ReleaseAll Snatch "
+    "Switch Restart AddRetries ConfigureLane ForgetHistory ListStaged",
+}
+"""Rule 25 of the contract, and what is like it."""
+FREE = "OpenSession Identify KeepAlive EndSession Tick GetState GetMoment"
+
+
+def op_of(kind: type[ops.Op[Any]], tube: str = "mail") -> ops.Op[Any]:
+    """An op that is about a tube, as far as a check looks at it."""
+    made = kind.__new__(kind)
+    for field in fields(kind):  # type: ignore[arg-type]
+        object.__setattr__(made, field.name, tube if field.name == "tube" else None)
+    if isinstance(made, ops.CreateTube):
+        object.__setattr__(made, "config", SimpleNamespace(name=tube))
+    return made
+
+
+def login(*rights: tuple[str, str]) -> Login:
+    return Login("ann", tuple(Right(frozenset({Role(role)}), (tube,)) for role, tube in rights))
+
+
+def test_the_table_has_every_op_and_no_other():
+    assert list(NEEDS) == [op for op in ops.ALL if op in NEEDS]
+    assert set(NEEDS) == set(ops.ALL)
+    assert set(FACADE) <= set(ops.ALL)
+
+
+@pytest.mark.parametrize("role", CONTRACT, ids=str)
+def test_a_role_allows_what_the_contract_says_and_nothing_else(role: Role):
+    mine = {getattr(ops, name) for name in CONTRACT[role].split()}
+    others = {getattr(ops, name) for other, names in CONTRACT.items() if other is not role for name in names.split()}
+    held = login((role, "*"))
+    for kind in mine:
+        held.check(op_of(kind))
+    for kind in others - mine:
+        if role is Role.ADMIN:
+            held.check(op_of(kind))
+        else:
+            with pytest.raises(AccessDenied, match=f"needs the role {'|'.join(NEEDS[kind].roles)}"):
+                held.check(op_of(kind))
+
+
+@pytest.mark.parametrize("name", FREE.split())
+def test_sessions_time_and_state_need_a_login_and_no_role(name: str):
+    op = op_of(getattr(ops, name))
+    login().check(op)
+    with pytest.raises(AccessDenied, match="needs a login"):
+        NOBODY.check(op)
+
+
+@pytest.mark.parametrize("kind", ops.ALL, ids=lambda kind: kind.__name__)
+def test_whoever_has_not_logged_in_may_do_nothing_and_a_guest_of_an_open_server_everything(kind: type[ops.Op[Any]]):
+    EVERYTHING.check(op_of(kind))
+    with pytest.raises(AccessDenied, match="connect with a name and its secret"):
+        NOBODY.check(op_of(kind))
+
+
+@pytest.mark.parametrize("kind", [op for op in ops.ALL if need(op).roles], ids=lambda kind: kind.__name__)
+def test_a_login_without_rights_may_do_nothing(kind: type[ops.Op[Any]]):
+    with pytest.raises(AccessDenied):
+        login().check(op_of(kind))
+
+
+def test_any_role_on_a_tube_opens_it():
+    for role in Role:
+        login((role, "mail")).check(ops.GetTube("mail"))
+        with pytest.raises(
+            AccessDenied, match="'ann' may not open on tube 'web': that needs the role any on tube 'web'"
+        ):
+            login((role, "mail")).check(ops.GetTube("web"))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        ("mail", ["mail"], ["mails", "Mail", "mai"]),
+        ("shop.*", ["shop.a", "shop."], ["shop", "xshop.a"]),
+        ("m?", ["ma"], ["m", "mab"]),
+        ("*", ["mail", "x.y-z_"], []),
+    ],
+)
+def test_tubes_are_named_or_matched(pattern: str, inside: list[str], outside: list[str]):
+    held = login(("put", pattern))
+    for tube in inside:
+        held.check(ops.Put(tube, ()))
+    for tube in outside:
+        with pytest.raises(AccessDenied):
+            held.check(ops.Put(tube, ()))
+
+
+def test_a_refusal_names_the_login_the_verb_the_tube_and_the_role():
+    with pytest.raises(AccessDenied) as refused:
+        login(("read", "*")).check(ops.Take("mail", 1, new_session(None)))
+    assert str(refused.value) == "login 'ann' may not take on tube 'mail': that needs the role take on tube 'mail'"
+
+
+@pytest.mark.parametrize(
+    "op", [ops.GetStatistics(), ops.ReadHistory(), ops.MarkHistory(), ops.ListTubes(), ops.ListLedgers()], ids=repr
+)
+def test_what_tells_of_all_tubes_needs_the_role_on_all_of_them(op: ops.Op[Any]):
+    assert tube_of(op) is None
+    login(("read", "*")).check(op)
+    with pytest.raises(AccessDenied, match=r"needs the role read on every tube, '\*'"):
+        login(("read", "mail"), ("read", "web*")).check(op)
+
+
+def test_a_table_of_the_database_is_adopted_by_those_who_administer_all_tubes():
+    op = op_of(ops.AdoptTable)
+    login(("admin", "*")).check(op)
+    with pytest.raises(AccessDenied, match="on every tube"):
+        login(("admin", "mail")).check(op)
+
+
+def test_ledgers_belong_to_those_who_put_or_take_somewhere():
+    for role in ("put", "take"):
+        login((role, "mail")).check(ops.WriteLedger("stream:a", 0, ("x",)))
+    with pytest.raises(AccessDenied, match="needs the role put or take on some tube"):
+        login(("read", "*")).check(ops.WriteLedger("stream:a", 0, ("x",)))
+    login(("read", "mail")).check(ops.ReadLedger("stream:a"))
+
+
+def test_several_rights_add_up_and_do_not_mix():
+    held = login(("take", "in"), ("put", "out"))
+    held.check(ops.Take("in", 1, new_session(None)))
+    held.check(ops.Put("out", ()))
+    for op in (ops.Put("in", ()), ops.Take("out", 1, new_session(None))):
+        with pytest.raises(AccessDenied):
+            held.check(op)
+
+
+def test_clients_of_tarantool_that_may_take_may_also_delete_and_kick_but_nothing_else_of_admin():
+    held = login(("take", "mail"))
+    for op in (ops.Delete("mail", 1), ops.Kick("mail")):
+        held.check(op, facade=True)
+        with pytest.raises(AccessDenied):
+            held.check(op)
+        with pytest.raises(AccessDenied):
+            login(("put", "mail")).check(op, facade=True)
+    for op in (ops.TruncateTube("mail"), ops.DropTube("mail"), ops.ReleaseAll("mail"), ops.Dig("mail", 1)):
+        with pytest.raises(AccessDenied):
+            held.check(op, facade=True)

@@ -1,0 +1,91 @@
+"""Servers as processes of their own: started by the command line, ended by signals, followed through takeovers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from tests.cli.running import Stream
+from tests.cli.shell import PROGRAM, Shell, started
+
+PATIENCE = 60.0
+
+
+class Serving:
+    """`with Serving(folder, "tasks.db") as server:`; leaving kills it, and whoever has taken over from it."""
+
+    def __init__(self, folder: Path, store: str, *words: str, **environment: str) -> None:
+        words = words if "--port" in words else (*words, "--port", "0")
+        runtime = folder / "run"
+        runtime.mkdir(mode=0o700, exist_ok=True)
+        self.folder = folder
+        self.environment = Shell(store, folder).environment(XDG_RUNTIME_DIR=os.fspath(runtime), **environment)
+        self.process: subprocess.Popen[Any] = started(
+            [*PROGRAM, "serve", store, "--json", *words],
+            cwd=folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None and self.process.stderr is not None
+        self.out, self.err = Stream(self.process.stdout), Stream(self.process.stderr)
+        self._successors = list[int]()
+        self.document: dict[str, Any] = {}
+
+    def ready(self) -> Serving:
+        """Come back when clients can connect."""
+        self.document = json.loads(self.out.said('"pid"'))
+        return self
+
+    def next(self) -> dict[str, Any]:
+        """What the process says that has taken over, once it serves."""
+        found: dict[str, Any] = json.loads(self.out.said('"pid"', after=1 + len(self._successors)))
+        self._successors.append(found["pid"])
+        return found
+
+    @property
+    def url(self) -> str:
+        url: str = self.document["urls"]["port"]
+        return url
+
+    @property
+    def port(self) -> int:
+        port: int = self.document["port"]
+        return port
+
+    def http(self, path: str) -> str:
+        """Where something is told over HTTP."""
+        return f"{self.document['urls']['http_port']}{path}"
+
+    def kill(self) -> None:
+        """As power cuts and the kernel do it."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def ended(self) -> int:
+        """Its exit status."""
+        return self.process.wait(PATIENCE)
+
+    def stop(self) -> int:
+        """End it in order; answers its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.ended()
+
+    def __enter__(self) -> Serving:
+        return self.ready()
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._successors:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            self.kill()
+        self.out.end()
+        self.err.end()
