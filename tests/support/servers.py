@@ -8,6 +8,8 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import uvloop
+
 from penstock.server.server import Server
 from penstock.server.settings import Settings
 
@@ -17,7 +19,7 @@ R = TypeVar("R")
 @functools.cache
 def loop() -> asyncio.AbstractEventLoop:
     """One loop for all servers of this process."""
-    made = asyncio.new_event_loop()
+    made = uvloop.new_event_loop()  # as real servers have it
     threading.Thread(target=made.run_forever, name="servers", daemon=True).start()
     return made
 

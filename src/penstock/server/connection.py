@@ -70,8 +70,8 @@ class Connection(asyncio.Protocol):
     # -- what the loop calls -----------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]  # uvloop's is none by its class
+        transport = self.transport
         door = self._door
         if not door.admit(self):
             return
