@@ -7,6 +7,8 @@ import uuid
 import pytest
 
 from penstock import LeaseLost, NotOwner, SessionExpired, State, UsageError
+from penstock.model import ops
+from penstock.model.session import new_session
 from penstock.testing import lose
 
 
@@ -283,3 +285,27 @@ def test_a_taker_that_waits_on_a_closed_queue_gets_nothing(bench, q, waiter):  #
     other.close()
     assert take.result() is None
     assert state_of(tube) == State.READY
+
+
+def test_a_session_can_list_what_it_holds(bench, q, clock):
+    jobs = q.create_tube("jobs", "standard", ttr=5)
+    mail = q.create_tube("mail", "fifo", id="required")
+    jobs.put_many([1, 2, 3])
+    mail.put("hello", id="m")
+    other = bench.connect()
+    other.tube("jobs").take()
+    first, second = jobs.take(), jobs.take()
+    letter = mail.take()
+    engine = getattr(q._engine, "engine", q._engine)
+    held = [(task.tube, task.id, task.token) for task in (first, second, letter)]
+    asked = ops.ListLeases(q._session)
+    assert engine.execute(asked) == held
+    first.ack()
+    assert engine.execute(asked) == held[1:]
+    clock.advance(5)
+    assert engine.execute(asked) == held[2:]
+    assert engine.execute(ops.ListLeases(q._session, here=1)) == held[2:]
+    other.identify(q.identify())
+    assert engine.execute(ops.ListLeases(q._session, here=1)) == []
+    assert engine.execute(ops.ListLeases(q._session, here=2)) == held[2:]
+    assert engine.execute(ops.ListLeases(new_session(None))) == []

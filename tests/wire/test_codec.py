@@ -111,6 +111,7 @@ PAIRS: list[tuple[ops.Op[Any], Any]] = [
     (ops.Identify("uuid", SESSION), SESSION),
     (ops.KeepAlive(SESSION, 5), [1, 2]),
     (ops.EndSession(SESSION), 3),
+    (ops.ListLeases(SESSION, 1), [ops.Held("jobs", ("a", 1), 5)]),
     (ops.Tick(), None),
     (ops.GetState(), "RUNNING"),
     (ops.GetMoment(), 1 << 50),

@@ -19,7 +19,7 @@ Peek = Callable[[str, TaskId], Record | None]
 READS = (
     *(ops.GetTube, ops.ListTubes, ops.Peek, ops.Watch, ops.ListTasks, ops.ListLanes, ops.GetStatistics),
     *(ops.ReadHistory, ops.GetState, ops.GetExtent, ops.MarkHistory, ops.ReadLedger, ops.LastNotes, ops.ListLedgers),
-    ops.GetMoment,
+    *(ops.GetMoment, ops.ListLeases),
 )
 IDEMPOTENT = (
     *(ops.Tick, ops.KeepAlive, ops.OpenSession, ops.EndSession, ops.ForgetHistory, ops.TrimLedger),

@@ -518,6 +518,23 @@ class EndSession(Op[int]):
     session: Session
 
 
+class Held(NamedTuple):
+    """A task that a session holds."""
+
+    tube: str
+    id: TaskId
+    token: int
+
+
+@op
+class ListLeases(Op[list[Held]]):
+    """What a session holds, so that its holder can find what it was granted in an answer that got lost."""
+
+    session: Session
+    here: int | None = None
+    """Nothing is answered if more than so many are in the session: what they were granted is theirs."""
+
+
 @op
 class Tick(Op[int | None]):
     """Do what is due; answers the moment of the next thing, or None."""
@@ -582,6 +599,7 @@ ALL: tuple[type[Op[Any]], ...] = (
     Identify,
     KeepAlive,
     EndSession,
+    ListLeases,
     Tick,
     GetState,
     GetMoment,

@@ -364,6 +364,18 @@ def end_session(context: Context, op: ops.EndSession) -> Call:
     )
 
 
+def list_leases(context: Context, op: ops.ListLeases) -> Call:
+    def read(rows: Any) -> list[ops.Held]:
+        return [ops.Held(tube, answers.task_id(task), token) for tube, _, task, token in sorted(rows)]
+
+    return Call(
+        f"select * from {context.schema}.list_leases(%s, %s::uuid, %s)",
+        (context.now, op.session.uuid, op.here),
+        read,
+        raw=True,
+    )
+
+
 def tick(context: Context, op: ops.Tick) -> Call:
     return Call(f"select * from {context.schema}.tick({CONTEXT})", times(context), lambda answer: answer.rows[-1][AT])
 
@@ -428,6 +440,7 @@ STORE_CALLS: dict[type[ops.Op[Any]], Callable[[Context, Any], Call]] = {
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,
     ops.EndSession: end_session,
+    ops.ListLeases: list_leases,
     ops.Tick: tick,
     KeepTime: keep_time,
     ops.GetState: get_state,

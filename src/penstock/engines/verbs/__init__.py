@@ -41,6 +41,7 @@ from penstock.engines.verbs.sessions import (
     get_state,
     identify,
     keep_alive,
+    list_leases,
     open_session,
     tick,
 )
@@ -117,6 +118,7 @@ VERBS: dict[type[ops.Op[Any]], Verb] = {
     ops.Identify: identify,
     ops.KeepAlive: keep_alive,
     ops.EndSession: end_session,
+    ops.ListLeases: list_leases,
     ops.Tick: tick,
     ops.GetState: get_state,
     ops.GetMoment: get_moment,

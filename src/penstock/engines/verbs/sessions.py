@@ -61,6 +61,18 @@ def end_session(tx: Transaction, op: ops.EndSession, now: int) -> int:
     return given_back
 
 
+def list_leases(tx: Transaction, op: ops.ListLeases, now: int) -> list[ops.Held]:
+    holder = tx.holder(op.session.uuid)
+    if holder is None or (op.here is not None and holder.attached > op.here):
+        return []
+    return [
+        ops.Held(name, held.id, held.token)
+        for name in sorted(tx.tube_names())
+        for record in sorted(tx.tube(name).taken(holder.number), key=lambda record: record.seq)
+        if (held := tx.tube(name).settled(record, now)) and held.state == State.TAKEN and held.token is not None
+    ]
+
+
 def tick(tx: Transaction, op: ops.Tick, now: int) -> int | None:
     moments: list[int | None] = [h.expires_at for h in tx.holders() if h.session.ttl < FOREVER]
     for name in tx.tube_names():

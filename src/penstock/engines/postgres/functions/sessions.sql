@@ -220,6 +220,24 @@ begin
     end loop;
 end $$;
 
+-- What a session holds; nothing if more than p_here are in it: what they were granted is theirs.
+create or replace function @s.list_leases(p_now bigint, p_uuid uuid, p_here integer)
+returns table (tube text, seq bigint, id text, token bigint) language plpgsql as $$
+declare
+    c @s.tubes;
+    v_now bigint := @s.now_us(p_now);
+    v_number bigint;
+begin
+    select h.number into v_number from @s.sessions h
+        where h.uuid = p_uuid and h.expires_at > v_now and h.attached <= coalesce(p_here, h.attached);
+    for c in select * from @s.tubes where v_number is not null loop
+        return query execute format(
+            'select $1, t.seq, coalesce(t.id::text, t.seq::text), t.token from @s.tasks_%s t
+             where t.session = $2 and t.state = ''taken'' and (t.deadline is null or t.deadline > $3)', c.number
+        ) using c.name, v_number, v_now;
+    end loop;
+end $$;
+
 -- Leave a session; the last one out gives back what it holds. at: how many tasks.
 create or replace function @s.close_session(p_now bigint, p_kept uuid[], p_listen integer[], p_uuid uuid)
 returns setof @s.answer language plpgsql as $$
