@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.model import ops
 from penstock.model.errors import AccessDenied, PenstockError
 from penstock.server import requests
 from penstock.server.core import log
@@ -66,6 +68,8 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.closing = False
         """True once the connection is to end behind its last answer."""
+        self._leaving = False
+        """True once it is to end as soon as nothing is asked for and nothing held."""
 
     # -- what the loop calls -----------------------------------------------------------------------
 
@@ -314,7 +318,10 @@ class Connection(asyncio.Protocol):
 
     def _done(self, frame: bytes) -> None:
         self.open_requests -= 1
-        self.send(frame)
+        if self._leaving and not self.open_requests:
+            self._if_free(partial(self._send_last, frame), partial(self.send, frame))
+        else:
+            self.send(frame)
         if self._paused & FULL:
             self._resume(FULL)
 
@@ -347,6 +354,46 @@ class Connection(asyncio.Protocol):
         self._pause(CLOSED)
         if not self._out and not self.open_requests:
             self.transport.close()
+
+    def say_bye(self) -> None:
+        """Tell a client of the library to go elsewhere; others do not understand that, and stay."""
+        if self._link is not None:
+            self._link.bye()
+
+    def leave_when_free(self) -> None:
+        """Wait for nothing more, and end behind the first answer after which no task is held.
+
+        Who has asked for nothing else cannot have sent the next request by then, and finds the end before it does.
+        """
+        self._leaving = True
+        for wait in tuple(self.peer.waits):
+            wait.leave()
+        self.leave_if_idle()
+
+    def leave_if_idle(self) -> None:
+        """End if nothing is asked for and nothing held."""
+        if self._leaving and not self.open_requests and not self._unread:
+            self._if_free(self._end_if_idle, lambda: None)
+
+    def _if_free(self, free: Callable[[], object], otherwise: Callable[[], object]) -> None:
+        """Call the one if the session holds no task, else the other."""
+        if self.peer.session is None:
+            free()
+            return
+
+        def then(held: list[ops.Held] | BaseException) -> None:
+            (otherwise if held else free)()
+
+        self._door.server.core.ask(ops.ListLeases(self.peer.session), then)
+
+    def _send_last(self, frame: bytes) -> None:
+        self.send(frame)
+        if not self.open_requests and not self._unread:
+            self.close()
+
+    def _end_if_idle(self) -> None:
+        if not self.open_requests and not self._unread and not self._out:
+            self.close()
 
     def _too_late(self) -> None:
         if self.peer.login.unknown:

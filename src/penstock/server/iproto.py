@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import uuid
 from typing import Any
@@ -15,6 +16,11 @@ from penstock.server.server import Door, Server
 
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """A client whose machine is gone closes nothing: within half a minute its connection counts as closed."""
+
+LOOK = 1.0
+"""Seconds between two looks for connections that have become free."""
+TELL = 60
+"""Every so many looks it is said how many are left."""
 
 
 class IprotoDoor(Door):
@@ -33,6 +39,7 @@ class IprotoDoor(Door):
         self._listener: asyncio.Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
+        self._retiring = False
 
     async def listen(self) -> None:
         """Let clients connect."""
@@ -78,7 +85,10 @@ class IprotoDoor(Door):
         from penstock.server.door import Link
 
         core, sessions = self.server.core, self.server.sessions
-        return Link(core, sessions, connection.peer, connection.send_answer)
+        made = Link(core, sessions, connection.peer, connection.send_answer)
+        if self._retiring:
+            self.server.core.loop.call_soon(connection.say_bye)
+        return made
 
     def write_soon(self, connection: Connection) -> None:
         """Write what a connection has to say at the end of this turn of the loop."""
@@ -113,6 +123,31 @@ class IprotoDoor(Door):
             await self._empty.wait()
         if self._leaving:
             await asyncio.wait(self._leaving)
+
+    async def retire(self, seconds: float) -> None:
+        self._retiring = True
+        for connection in tuple(self.connections):
+            connection.say_bye()
+        if await self._emptied(seconds):
+            return
+        for connection in tuple(self.connections):
+            connection.leave_when_free()
+        # Nothing is asked for on some of them: what they hold may end in another way, by its ttr or by a person.
+        told = 0
+        while not await self._emptied(LOOK):
+            told += 1
+            if told % TELL == 1:
+                log.info("%d connections are served until they hold no task", len(self.connections))
+            for connection in tuple(self.connections):
+                connection.leave_if_idle()
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Wait so long for the last connection to go; answers whether it has."""
+        if self.connections:
+            self._empty.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._empty.wait(), seconds)
+        return not self.connections
 
 
 async def open_door(server: Server) -> Door:
