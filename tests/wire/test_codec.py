@@ -25,7 +25,7 @@ from penstock.model.state import Reason, State
 from penstock.model.stats import Counters
 from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record
 from penstock.model.tube import KINDS, Adoption, new_tube
-from penstock.wire import codec
+from penstock.wire import codec, talk
 
 SESSION = Session("8a53a1c0-7b6a-4f5e-9d3e-0c1d2e3f4a5b", "host:1", 30_000_000, direct=False)
 LEASE = ops.Lease(7, 5 << 32)
@@ -136,8 +136,8 @@ def test_comes_out_as_it_went_in(op: ops.Op[Any], answer: Any) -> None:
     assert codec.decode_ops(codec.encode_ops([op, op])) == [op, op]
     assert alike(codec.decode_answers([op], codec.encode_answers([op], [answer])), [answer])
     assert alike(codec.decode_answer(op, codec.encode_answer(op, answer)), answer)
-    assert codec.decode_wait(codec.encode_wait(op, None, [1])) == (op, None, [1])
-    assert codec.decode_in(codec.encode_in(7, op)) == (7, op)
+    assert talk.decode_wait(talk.encode_wait(op, None, [1])) == (op, None, [1])
+    assert talk.decode_in(talk.encode_in(7, op)) == (7, op)
 
 
 def test_every_error_comes_back_as_the_same_class() -> None:
@@ -224,7 +224,7 @@ BAD: dict[str, tuple[Callable[[bytes], Any], bytes]] = {
     "an answer to something else": (lambda payload: codec.decode_answer(ops.GetState(), payload), encode([2, None])),
     "an answer of another type": (lambda payload: codec.decode_answer(ops.GetState(), payload), encode([4, 5])),
     "no error": (codec.decode_error, encode([1])),
-    "no wait": (codec.decode_wait, encode([1])),
+    "no wait": (talk.decode_wait, encode([1])),
 }
 
 
@@ -237,7 +237,7 @@ def test_what_has_another_shape_is_refused(case: str) -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm(payload: bytes) -> None:
-    for decode in (codec.decode_ops, codec.decode_wait, codec.decode_in, codec.decode_error):
+    for decode in (codec.decode_ops, talk.decode_wait, talk.decode_in, codec.decode_error):
         try:
             decode(payload)
         except UsageError:

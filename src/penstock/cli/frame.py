@@ -11,10 +11,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.blocking import Queue
-from penstock.engines.holdings import Holding, Watcher
-from penstock.engines.memory import MemoryStore
+from penstock.engines.holdings import Holding, Watcher, watcher_of
 from penstock.model import ops
-from penstock.model.errors import UsageError
 from penstock.model.lane import LaneInfo
 from penstock.model.stats import Statistics
 from penstock.model.tube import TubeConfig
@@ -190,25 +188,8 @@ def _workers(holdings: list[Holding]) -> list[WorkerLine]:
 @contextmanager
 def watching(queue: Queue) -> Iterator[Watcher]:
     """What looks at the store of a queue."""
-    watcher = _watcher(queue._engine.store)
+    watcher = watcher_of(queue._engine.store)
     try:
         yield watcher
     finally:
         watcher.close()
-
-
-def _watcher(store: Any) -> Watcher:
-    kind = type(store).__name__
-    if isinstance(store, MemoryStore):
-        from penstock.engines.memory.holdings import MemoryWatcher
-
-        return MemoryWatcher(store)
-    if kind == "SqliteStore":
-        from penstock.engines.sqlite.holdings import SqliteWatcher
-
-        return SqliteWatcher(store._place, store.clock)
-    if kind == "PostgresStore":
-        from penstock.engines.postgres.holdings import PostgresWatcher
-
-        return PostgresWatcher(store)
-    raise UsageError(f"{store.name} cannot be watched from here")

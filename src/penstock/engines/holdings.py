@@ -7,9 +7,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.model.errors import UsageError
 from penstock.model.lane import LaneInfo
+
+if TYPE_CHECKING:
+    from penstock.engines.store import Store
 
 COUNTED = 1000
 """Ready tasks of a lane are counted up to this many."""
@@ -44,3 +49,11 @@ class Watcher(ABC):
 
     def close(self) -> None:
         """Let go of what was opened to look."""
+
+
+def watcher_of(store: Store) -> Watcher:
+    """What looks at a store; a part of its engine, loaded when it is needed."""
+    if not store.holdings:
+        raise UsageError(f"{store.name} cannot be watched from here")
+    watcher: Watcher = import_module(store.holdings).watcher(store)
+    return watcher

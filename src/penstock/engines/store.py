@@ -66,6 +66,8 @@ class Store(ABC):
     """How often to look for changes of other processes while somebody waits here."""
     scanner = "penstock.engines.scan"
     """The module that reads for scan(); those of the engines load optional parts."""
+    holdings = ""
+    """The module that looks at who holds what."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name

@@ -15,7 +15,7 @@ from dataclasses import MISSING, fields
 from decimal import Decimal
 from operator import attrgetter
 from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec.msgpack import Decoder, Encoder, Ext
@@ -186,10 +186,16 @@ def _loose(kind: type[Any], **hints: Any) -> Any:
 
 
 _Draft = _loose(Draft, data=Any)
-_Record = _loose(Record, data=Any)
+LooseRecord = _loose(Record, data=Any)
 _HistoryRow = _loose(HistoryRow, data=Any)
-_Placed = _loose(Placed, record=_Record)
-_LOOSE: dict[Any, Any] = {Draft: _Draft, Record: _Record, HistoryRow: _HistoryRow, Gone: int, PenstockError: Failure}
+_Placed = _loose(Placed, record=LooseRecord)
+_LOOSE: dict[Any, Any] = {
+    Draft: _Draft,
+    Record: LooseRecord,
+    HistoryRow: _HistoryRow,
+    Gone: int,
+    PenstockError: Failure,
+}
 
 
 def _wire(hint: Any) -> Any:
@@ -226,7 +232,7 @@ def _few(names: list[str]) -> Callable[[Any], Any]:
 NUMBERS = {kind: number for number, kind in enumerate(ops.ALL)}
 _STRUCTS = [_struct(number, kind) for number, kind in enumerate(ops.ALL)]
 _KINDS: dict[type[msgspec.Struct], type[ops.Op[Any]]] = dict(zip(_STRUCTS, ops.ALL, strict=True))
-_OP: Any = Union[tuple(_STRUCTS)]  # noqa: UP007
+OP: Any = Union[tuple(_STRUCTS)]  # noqa: UP007
 _NAMES = {kind: [field.name for field in fields(kind)] for kind in ops.ALL}  # type: ignore[arg-type]
 _PARTS: dict[type[ops.Op[Any]], Callable[[Any], Any]] = {
     kind: attrgetter(*names) if len(names) > 1 else _few(names) for kind, names in _NAMES.items()
@@ -257,7 +263,7 @@ def plain_op(op: ops.Op[Any]) -> Any:
     return (NUMBERS[kind], *values)
 
 
-def _op_of(sent: Any) -> ops.Op[Any]:
+def op_of(sent: Any) -> ops.Op[Any]:
     """The op that was sent, if it is one that the library's own calls could make."""
     kind = _KINDS[type(sent)]
     op: Any = kind(*msgspec.structs.astuple(sent))
@@ -295,8 +301,7 @@ def _checked(config: tube.TubeConfig) -> tube.TubeConfig:
     return tube.checked(config)
 
 
-_read_ops = reader(list[_OP], "a list of ops")
-_read_op = reader(_OP, "an op")
+_read_ops = reader(list[OP], "a list of ops")
 
 
 def encode_ops(requests: Sequence[ops.Op[Any]]) -> bytes:
@@ -306,43 +311,7 @@ def encode_ops(requests: Sequence[ops.Op[Any]]) -> bytes:
 
 def decode_ops(payload: bytes | memoryview) -> list[ops.Op[Any]]:
     """The ops that were sent; UsageError if one of them is none."""
-    return [_op_of(sent) for sent in _read_ops(payload)]
-
-
-class SentWait(NamedTuple):
-    """An op that may wait."""
-
-    op: Any
-    limit: int | None
-    """Microseconds."""
-    arrived: list[int]
-    """Earlier waits whose answers have arrived: the server may forget them."""
-
-
-_read_wait = reader(tuple[_OP, int | None, list[int]], "an op that waits")
-_read_in = reader(tuple[int, _OP], "an op in a transaction")
-
-
-def encode_wait(op: ops.Op[Any], limit: int | None, arrived: Sequence[int]) -> bytes:
-    """An op that waits so long at most."""
-    return pack((plain_op(op), limit, arrived))
-
-
-def decode_wait(payload: bytes) -> SentWait:
-    """The other way round."""
-    sent, limit, arrived = _read_wait(payload)
-    return SentWait(_op_of(sent), limit, arrived)
-
-
-def encode_in(transaction: int, op: ops.Op[Any]) -> bytes:
-    """An op inside a transaction."""
-    return pack((transaction, plain_op(op)))
-
-
-def decode_in(payload: bytes) -> tuple[int, ops.Op[Any]]:
-    """The other way round."""
-    transaction, sent = _read_in(payload)
-    return transaction, _op_of(sent)
+    return [op_of(sent) for sent in _read_ops(payload)]
 
 
 # -- answers -------------------------------------------------------------------------------------------
@@ -359,11 +328,11 @@ class _Put(msgspec.Struct, array_like=True, tag=PUT):
 
 
 class _Taken(msgspec.Struct, array_like=True, tag=TAKEN):
-    items: list[_Record] | None  # type: ignore[valid-type]
+    items: list[LooseRecord] | None  # type: ignore[valid-type]
 
 
 class _Acked(msgspec.Struct, array_like=True, tag=ACKED):
-    items: list[_Record | int | Failure]  # type: ignore[valid-type]
+    items: list[LooseRecord | int | Failure]  # type: ignore[valid-type]
 
 
 class _Other(msgspec.Struct, array_like=True, tag=OTHER):

@@ -40,3 +40,8 @@ class MemoryWatcher(Watcher):
             names = [name for name in dict.fromkeys([*first, *others]) if name in found._lanes][:limit]
             lanes = [found._lane_info(name, found._lanes[name], now) for name in names]
         return [lane._replace(ready=min(COUNTED, lane.ready)) for lane in lanes]
+
+
+def watcher(store: MemoryStore) -> MemoryWatcher:
+    """What looks at a store."""
+    return MemoryWatcher(store)

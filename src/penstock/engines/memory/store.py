@@ -171,6 +171,8 @@ class MemoryTransaction(Transaction):
 class MemoryStore(Store):
     """A queue that lives as long as its process."""
 
+    holdings = "penstock.engines.memory.holdings"
+
     def __init__(self, name: str, clock: Clock, *, lasting: bool, data: MemoryTransaction | None = None) -> None:
         super().__init__(name, clock)
         self.lasting = lasting

@@ -110,3 +110,8 @@ def _first_lane(schema: str, number: int, rule: str) -> str:
                 and (concurrency is not null or rate is not null or burst is not null or paused) order by lane limit 1)
         ) f
     """
+
+
+def watcher(store: PostgresStore) -> PostgresWatcher:
+    """What looks at a store."""
+    return PostgresWatcher(store)

@@ -63,6 +63,7 @@ class PostgresStore(Store):
 
     poll_seconds: float = SHORTEST_POLL
     scanner = "penstock.engines.postgres.scan"
+    holdings = "penstock.engines.postgres.holdings"
 
     def __init__(self, place: Place, clock: Clock) -> None:
         super().__init__(place.name, clock)

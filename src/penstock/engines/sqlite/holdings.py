@@ -13,6 +13,7 @@ from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.lanes import LaneRow
 from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.statements import named, render, waiting
+from penstock.engines.sqlite.store import SqliteStore
 from penstock.model import lane as lanes
 from penstock.model.clock import Clock, epoch_began
 from penstock.model.duration import SECOND, date
@@ -132,3 +133,8 @@ class SqliteWatcher(Watcher):
         for database in (self._temporary, self._main):
             if database is not None:
                 database.close()
+
+
+def watcher(store: SqliteStore) -> SqliteWatcher:
+    """What looks at a store."""
+    return SqliteWatcher(store._place, store.clock)

@@ -48,6 +48,7 @@ class SqliteStore(Store):
     """One per process and file: one connection that writes, one that looks out for other processes."""
 
     scanner = "penstock.engines.sqlite.scan"
+    holdings = "penstock.engines.sqlite.holdings"
     poll_seconds = 0.002
     """Between two looks for changes of others, where nobody tells of them or somebody has just written."""
 

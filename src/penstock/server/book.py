@@ -1,0 +1,168 @@
+"""What a server remembers of remote engines, so that a request that comes twice is done once. [rule 5]
+
+An engine numbers its requests. It says with each up to which number it has all answers; those of waits, which may take
+for ever, it names one by one. What it has not got yet is kept for when it connects again and asks again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+from penstock.model.state import Event
+from penstock.model.task import Record
+from penstock.model.tube import TubeConfig
+from penstock.wire import talk
+
+if TYPE_CHECKING:
+    from penstock.server.core import Core
+    from penstock.server.door import Link
+
+SECONDS = 120.0
+"""How long the answers of an engine are kept when its connection is lost."""
+ANSWERS = 20_000
+BYTES = 64 * 1024 * 1024
+"""How many answers, and bytes of them, are kept for one engine."""
+CLIENTS = 10_000
+ASIDE = 4
+"""Threads for what takes long."""
+
+
+class Sent(NamedTuple):
+    """An answer."""
+
+    failed: bool
+    payload: bytes
+
+
+class Client:
+    """A remote engine, over all its connections to this server."""
+
+    def __init__(self) -> None:
+        self.link: Link | None = None
+        """The connection it has now."""
+        self.pending: set[int] = set()
+        self.dropped = 0
+        """The last number whose answer was thrown away though it had not arrived."""
+        self.forgetting: asyncio.TimerHandle | None = None
+        self._answers: dict[int, Sent] = {}
+        self._waited: dict[int, Sent] = {}
+        self._seen = 0
+        self._size = 0
+
+    def answer(self, number: int) -> Sent | None:
+        """The answer that a number has got."""
+        return self._answers.get(number) or self._waited.get(number)
+
+    def remember(self, number: int, sent: Sent, waited: bool) -> None:
+        """Keep an answer until it has arrived."""
+        self.pending.discard(number)
+        (self._waited if waited else self._answers)[number] = sent
+        self._size += len(sent.payload)
+        while self._size > BYTES or len(self._answers) + len(self._waited) > ANSWERS:
+            kept = self._answers or self._waited
+            self.dropped = max(self.dropped, oldest := next(iter(kept)))
+            self._size -= len(kept.pop(oldest).payload)
+
+    def arrived(self, seen: int, waits: Iterable[int] = ()) -> None:
+        """All answers up to a number have arrived, except those of waits, of which these have."""
+        if seen > self._seen:
+            if self._answers:
+                near = range(self._seen + 1, seen + 1)
+                gone = near if len(near) <= len(self._answers) else [n for n in self._answers if n <= seen]
+                for number in gone:
+                    self._drop(self._answers, number)
+            self._seen = seen
+        for number in waits:
+            self._drop(self._waited, number)
+
+    def _drop(self, kept: dict[int, Sent], number: int) -> None:
+        sent = kept.pop(number, None)
+        if sent is not None:
+            self._size -= len(sent.payload)
+
+
+class Book:
+    """All remote engines of a server."""
+
+    def __init__(self, core: Core) -> None:
+        self.incarnation = str(uuid.uuid4())
+        """Differs from one start of a server to the next: only this one knows what it has answered."""
+        self.aside = ThreadPoolExecutor(ASIDE, "penstock aside")
+        self._core = core
+        self._clients: dict[str, Client] = {}
+        self._listeners: dict[str, set[Link]] = {}
+
+    @staticmethod
+    def of(core: Core) -> Book:
+        """The book of a server."""
+        book = _books.get(core)
+        if book is None:
+            book = _books[core] = Book(core)
+        return book
+
+    def greet(self, name: str, link: Link) -> tuple[Client, bool]:
+        """An engine has connected; answers whether it was known."""
+        client = self._clients.pop(name, None)
+        known = client is not None
+        if client is None:
+            while len(self._clients) >= CLIENTS:
+                self._clients.pop(next(iter(self._clients)))
+            client = Client()
+        self._clients[name] = client
+        client.link = link
+        if client.forgetting is not None:
+            client.forgetting.cancel()
+            client.forgetting = None
+        return client, known
+
+    def lost(self, name: str, client: Client, link: Link) -> None:
+        """A connection is closed; what its engine has not heard is kept for a while."""
+        for tube in [tube for tube, links in self._listeners.items() if link in links]:
+            self.unlisten(tube, link)
+        if client.link is link:
+            client.link = None
+            client.forgetting = self._core.loop.call_later(SECONDS, self._forget, name, client)
+
+    def _forget(self, name: str, client: Client) -> None:
+        if client.link is None and self._clients.get(name) is client:
+            del self._clients[name]
+
+    # -- changes that engines want to hear of --------------------------------------------------------
+
+    def listen(self, tube: str, link: Link) -> None:
+        """Tell a connection of all changes in a tube."""
+        links = self._listeners.setdefault(tube, set())
+        links.add(link)
+        if len(links) == 1:
+            self._core.engine.listen(tube, self._changed)
+
+    def unlisten(self, tube: str, link: Link) -> None:
+        """Tell it no more."""
+        links = self._listeners.get(tube, set())
+        links.discard(link)
+        if tube in self._listeners and not links:
+            del self._listeners[tube]
+            self._core.engine.listen(tube, None)
+
+    def is_heard(self, tube: str) -> bool:
+        """Whether somebody listens there."""
+        return tube in self._listeners
+
+    def _changed(self, config: TubeConfig, record: Record, event: Event) -> None:
+        """In the thread that made the change, before its answer is given: what is sent now arrives before that."""
+        self._core.soon(self._spread, config, record, event)
+
+    def _spread(self, config: TubeConfig, record: Record, event: Event) -> None:
+        links = self._listeners.get(config.name)
+        if links:
+            payload = talk.encode_change(config, record, event)
+            for link in links:
+                link.push(payload)
+
+
+_books: WeakKeyDictionary[Core, Book] = WeakKeyDictionary()

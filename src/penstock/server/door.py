@@ -1,0 +1,320 @@
+"""The library's own clients: a remote engine talks to a link, whatever the transport.
+
+A request has a number, a kind and a payload of wire/codec.py; it is answered once, under its number, and a number that
+comes again gets its first answer. Number 0 is a push: something that nobody asked for. Numbers below 0 are not
+remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.engines.line import Producer, Taker, Waiter, Watcher
+from penstock.model import ops
+from penstock.model.duration import SECOND
+from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
+from penstock.server import sight
+from penstock.server.book import Book, Client, Sent
+from penstock.server.core import Core, Wait, log
+from penstock.server.peer import Peer
+from penstock.server.sessions import Sessions
+from penstock.server.settings import Limits
+from penstock.server.spell import Spell, over
+from penstock.wire import codec, talk
+
+Send = Callable[[int, bool, bytes], None]
+LONG = (ops.Load, ops.Stage, ops.Promote, ops.AdoptTable, ops.TruncateTube, ops.ForgetHistory, ops.MarkHistory)
+"""Ops that may take long; so may long pages."""
+PAGE = 1000
+WAITERS: dict[type[ops.Op[Any]], Callable[[Any, int | None], Waiter]] = {
+    ops.Take: Taker,
+    ops.Put: Producer,
+    ops.Watch: Watcher,
+}
+SPELLS = 100
+"""Transactions that one connection may have open."""
+DONE = codec.pack(None)
+
+
+class Link:
+    """One connection of a remote engine. Everything is called in the loop."""
+
+    def __init__(self, core: Core, sessions: Sessions, peer: Peer, send: Send, limits: Limits | None = None) -> None:
+        self._core = core
+        self._peer = peer
+        self._send = send
+        self._limits = limits or Limits()
+        self._book = Book.of(core)
+        self._client: Client | None = None
+        self._name = ""
+        self._waits: dict[int, Wait] = {}
+        self._spells: dict[int, Spell] = {}
+        self._last = 0
+        self._gone = False
+
+    def receive(self, number: int, seen: int, kind: str, payload: bytes) -> None:
+        """A request has come."""
+        client = self._client
+        try:
+            if kind == "hello":
+                self._send(number, False, self._hello(payload))
+                return
+            handle = KINDS.get(kind)
+            if client is None or handle is None:
+                raise UsageError("say hello first" if client is None else f"there is no request {kind!r}")
+        except PenstockError as error:
+            self._send(number, True, codec.encode_error(error))
+            return
+        client.arrived(seen)
+        if number > 0:
+            self._last = max(self._last, number)
+            if (sent := client.answer(number)) is not None:
+                self._send(number, *sent)
+                return
+            if number in client.pending:
+                return
+            if number <= client.dropped:
+                error = EngineUnavailable("the server has forgotten the answer; it may have been done", "unknown")
+                self._send(number, True, codec.encode_error(error))
+                return
+            client.pending.add(number)
+        try:
+            handle(self, number, payload)
+        except Exception as error:
+            self._fail(number, error)
+
+    def push(self, payload: bytes) -> None:
+        """Say something that nobody asked for."""
+        self._send(0, False, payload)
+
+    def bye(self) -> None:
+        """Ask the engine to go elsewhere: what was received is answered here, what comes from now on is not read."""
+        self.push(talk.encode_bye(self._last))
+
+    @property
+    def busy(self) -> bool:
+        """True while a transaction is open, whose next request has not come yet."""
+        return bool(self._spells)
+
+    def lost(self) -> None:
+        """The connection is closed: what waits takes nothing, what is open is undone."""
+        self._gone = True
+        for spell in list(self._spells.values()):
+            spell.undo()
+        for wait in list(self._waits.values()):
+            wait.leave()
+        if self._client is not None:
+            self._book.lost(self._name, self._client, self)
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _answer(self, number: int, payload: bytes, failed: bool = False, waited: bool = False) -> None:
+        client = self._client
+        assert client is not None
+        sent = Sent(failed, payload)
+        if number > 0:
+            client.remember(number, sent, waited)
+        # The engine may have connected anew meanwhile.
+        link = client.link if number > 0 else self
+        if link is not None and not link._gone:
+            link._send(number, *sent)
+
+    def _fail(self, number: int, error: BaseException) -> None:
+        if not isinstance(error, PenstockError):
+            log.error("a request of %s failed", self._peer.address, exc_info=error)
+        self._answer(number, codec.encode_error(error), failed=True)
+
+    # -- kinds of requests -------------------------------------------------------------------------
+
+    def _hello(self, payload: bytes) -> bytes:
+        hello = talk.decode_hello(payload)
+        if hello.version != codec.VERSION:
+            raise UsageError(
+                f"this server speaks version {codec.VERSION} of the protocol, the client {hello.version}: "
+                "use the same release of penstock on both sides"
+            )
+        engine = self._core.engine
+        self._name = hello.client
+        self._client, known = self._book.greet(hello.client, self)
+        return codec.pack(
+            talk.Welcome(
+                *(codec.VERSION, self._book.incarnation, engine.name, engine.writable),
+                *(known and hello.incarnation == self._book.incarnation, engine.clock.now()),
+            )
+        )
+
+    def _do(self, number: int, payload: bytes) -> None:
+        requests = codec.decode_ops(payload)
+        if not requests:
+            self._answer(number, codec.encode_answers((), ()))
+            return
+        try:
+            for op in requests:
+                self._peer.check(op)
+        except AccessDenied:
+            self._do_some(number, requests)
+            return
+        if any(_is_long(op) for op in requests):
+            self._aside(number, lambda: codec.encode_answers(requests, self._core.engine.execute_many(requests)))
+            return
+        # Ops that are asked for together are performed together, and answered in their order.
+        answers: list[Any] = []
+        then = answers.append
+        ask = self._core.ask
+        for op in requests[:-1]:
+            ask(op, then)
+        ask(requests[-1], partial(self._did, number, requests, answers))
+
+    def _did(self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any], last: Any) -> None:
+        answers.append(last)
+        self._answer(number, codec.encode_answers(requests, answers))
+
+    def _do_some(self, number: int, requests: list[ops.Op[Any]]) -> None:
+        """Some may not be done."""
+        answers: list[Any] = [None] * len(requests)
+        allowed = []
+        for index, op in enumerate(requests):
+            try:
+                self._peer.check(op)
+                allowed.append(index)
+            except AccessDenied as error:
+                answers[index] = error
+
+        def work() -> bytes:
+            done = self._core.engine.execute_many([requests[index] for index in allowed]) if allowed else []
+            for index, answer in zip(allowed, done, strict=True):
+                answers[index] = answer
+            return codec.encode_answers(requests, answers)
+
+        self._aside(number, work)
+
+    def _aside(self, number: int, work: Callable[[], bytes]) -> None:
+        """Do what takes long beside what everybody else asks for."""
+
+        def run() -> None:
+            try:
+                payload = work()
+            except Exception as error:
+                self._core.soon(self._fail, number, error)
+            else:
+                self._core.soon(self._answer, number, payload)
+
+        self._book.aside.submit(run)
+
+    def _wait(self, number: int, payload: bytes) -> None:
+        sent = talk.decode_wait(payload)
+        assert self._client is not None
+        self._client.arrived(0, sent.arrived)
+        op, kind = sent.op, WAITERS.get(type(sent.op))
+        if kind is None:
+            raise UsageError(f"{type(op).__name__} does not wait")
+        self._peer.check(op)
+        if len(self._peer.waits) >= self._limits.waiting_each:
+            raise EngineUnavailable(
+                f"{len(self._peer.waits)} calls of this connection wait already: the server's limit"
+            )
+        deadline = None if sent.limit is None else self._core.engine.clock.now() + sent.limit
+        waiter = kind(op, deadline)
+        seconds = None if sent.limit is None else sent.limit / SECOND
+        wait = self._core.wait(waiter, seconds, partial(self._waited, number, op, waiter))
+        self._waits[number] = wait
+        self._peer.waits.add(wait)
+
+    def _waited(self, number: int, op: Any, waiter: Waiter, answer: Any) -> None:
+        wait = self._waits.pop(number, None)
+        if wait is not None:
+            self._peer.waits.discard(wait)
+        if answer is None and isinstance(waiter, Watcher):
+            answer = getattr(waiter, "last", None)
+        payload = codec.encode_answer(op, answer)
+        if self._book.is_heard(waiter.tube):
+            # Callbacks are told in the other thread after this; what they are told has to arrive before.
+            self._core.later(self._core.soon, self._answer, number, payload, False, True)
+        else:
+            self._answer(number, payload, waited=True)
+
+    def _leave(self, number: int, payload: bytes) -> None:
+        wait = self._waits.get(talk.decode_number(payload))
+        if wait is not None:
+            wait.leave()
+        self._answer(number, DONE)
+
+    def _listen(self, number: int, payload: bytes) -> None:
+        tube = talk.decode_text(payload)
+        self._peer.check(ops.GetTube(tube))
+        self._book.listen(tube, self)
+        self._answer(number, DONE)
+
+    def _unlisten(self, number: int, payload: bytes) -> None:
+        self._book.unlisten(talk.decode_text(payload), self)
+        self._answer(number, DONE)
+
+    def _look(self, number: int, payload: bytes) -> None:
+        asked = talk.decode_look(payload)
+        self._peer.check(ops.GetStatistics(asked.tube))
+        self._aside(number, lambda: sight.look(self._core.engine.store, asked))
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _begin(self, number: int, payload: bytes) -> None:
+        if len(self._spells) >= SPELLS:
+            raise EngineUnavailable(f"this connection has {SPELLS} transactions open: the server's limit")
+        soon = self._core.soon
+        self._spells[number] = Spell(
+            self._core.engine,
+            self._limits.transaction_seconds,
+            lambda answer: soon(self._transacted, number, answer),
+            lambda: soon(self._spells.pop, number, None),
+        )
+
+    def _transacted(self, number: int, answer: Any) -> None:
+        if isinstance(answer, BaseException):
+            self._fail(number, answer)
+        else:
+            self._answer(number, DONE)
+
+    def _in(self, number: int, payload: bytes) -> None:
+        spell, op = talk.decode_in(payload)
+        self._peer.check(op)
+
+        def then(answer: Any) -> None:
+            self._core.soon(self._answer, number, codec.encode_answer(op, answer))
+
+        self._spell(spell).perform(op, then)
+
+    def _commit(self, number: int, payload: bytes) -> None:
+        spell = self._spell(talk.decode_number(payload))
+        spell.commit(lambda answer: self._core.soon(self._transacted, number, answer))
+
+    def _rollback(self, number: int, payload: bytes) -> None:
+        spell = self._spells.get(talk.decode_number(payload))
+        if spell is None:
+            self._answer(number, DONE)
+        else:
+            spell.undo(lambda answer: self._core.soon(self._transacted, number, answer))
+
+    def _spell(self, number: int) -> Spell:
+        try:
+            return self._spells[number]
+        except KeyError:
+            raise over(self._limits.transaction_seconds) from None
+
+
+def _is_long(op: Any) -> bool:
+    return isinstance(op, LONG) or (isinstance(op, ops.ListTasks | ops.ReadHistory | ops.ListLanes) and op.limit > PAGE)
+
+
+KINDS: dict[str, Callable[[Link, int, bytes], None]] = {
+    "do": Link._do,
+    "wait": Link._wait,
+    "leave": Link._leave,
+    "listen": Link._listen,
+    "unlisten": Link._unlisten,
+    "look": Link._look,
+    "begin": Link._begin,
+    "in": Link._in,
+    "commit": Link._commit,
+    "rollback": Link._rollback,
+}
