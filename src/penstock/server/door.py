@@ -76,8 +76,8 @@ class Link:
             if number in client.pending:
                 return
             if number <= client.dropped:
-                error = EngineUnavailable("the server has forgotten the answer; it may have been done", "unknown")
-                self._send(number, True, codec.encode_error(error))
+                forgotten = EngineUnavailable("the server has forgotten the answer; it may have been done", "unknown")
+                self._send(number, True, codec.encode_error(forgotten))
                 return
             client.pending.add(number)
         try:
@@ -211,10 +211,8 @@ class Link:
         if kind is None:
             raise UsageError(f"{type(op).__name__} does not wait")
         self._peer.check(op)
-        if len(self._peer.waits) >= self._limits.waiting_each:
-            raise EngineUnavailable(
-                f"{len(self._peer.waits)} calls of this connection wait already: the server's limit"
-            )
+        if (waiting := len(self._peer.waits)) >= self._limits.waiting_each:
+            raise EngineUnavailable(f"{waiting} calls of this connection wait already, which is the server's limit")
         deadline = None if sent.limit is None else self._core.engine.clock.now() + sent.limit
         waiter = kind(op, deadline)
         seconds = None if sent.limit is None else sent.limit / SECOND

@@ -89,8 +89,8 @@ class Spell:
 def over(seconds: float) -> EngineUnavailable:
     """The refusal of what comes behind the end of a transaction."""
     return EngineUnavailable(
-        f"this transaction is over and nothing of it was done: a server keeps one open for {seconds:g} seconds, and not "
-        "when the connection is lost"
+        "this transaction is over and nothing of it was done: a server keeps one open for at most "
+        f"{seconds:g} seconds, and only as long as the connection lasts"
     )
 
 

@@ -89,7 +89,7 @@ decode_look: Callable[[bytes], Look] = reader(Look, "a look")
 
 class _Changed(msgspec.Struct, array_like=True, tag=EVENT):
     config: tube.TubeConfig
-    record: LooseRecord  # type: ignore[valid-type]
+    record: LooseRecord
     event: Event
 
 
