@@ -25,19 +25,22 @@ from penstock.server.takeover import Asking, Control, control_path
 R = TypeVar("R")
 log = logging.getLogger("penstock.server")
 SCHEMES = {"port": "penstock", "grpc_port": "grpc", "http_port": "http"}
+MAX_PORT = 65535
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"
 
 
 def check(settings: Settings) -> None:
     """Refuse what cannot be served, or not there."""
-    engine = engine_name(settings.url)
-    if engine not in ("sqlite", "postgresql", "memory"):
-        raise UsageError(
-            f"a server needs a store of its own, not another server: a file name or postgresql://.., got {engine}://"
-        )
+    scheme, separator, _ = settings.url.partition("://")
+    if separator and scheme.lower() in ("penstock", "grpc"):
+        raise UsageError(f"{scheme}:// is another server; this one needs a store: a file name or postgresql://..")
     if all(getattr(settings, name) is None for name in SCHEMES):
         raise UsageError("nothing to listen on: give --port, --grpc-port or --http-port")
+    for name in SCHEMES:
+        port = getattr(settings, name)
+        if port is not None and not 0 <= port <= MAX_PORT:  # the resolver would take it modulo 65536
+            raise UsageError(f"--{name.replace('_', '-')} is 0 for a free one, or up to {MAX_PORT}, got {port}")
     check_binding(settings)
 
 

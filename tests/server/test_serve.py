@@ -1,0 +1,149 @@
+"""`penstock serve` as a process: where it listens, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+import tarantool
+from tests.cli.shell import PROGRAM, Shell
+from tests.support import postgres
+from tests.support.serving import Serving
+
+import penstock
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell("tasks.db", tmp_path)
+
+
+def refused(shell: Shell, *words: str) -> str:
+    """What a server says that does not start."""
+    ran = shell.run("serve", *words)
+    assert (ran.status, ran.out) == (64, ""), ran.err
+    return ran.err
+
+
+def test_it_says_where_it_is_on_stdout_and_the_rest_in_its_log(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db", "--http-port", "0") as server:
+        document = server.document
+        assert document["pid"] == server.process.pid
+        assert document["urls"]["port"] == f"penstock://127.0.0.1:{document['port']}"
+        assert document["urls"]["http_port"] == f"http://127.0.0.1:{document['http_port']}"
+        assert document["store"].endswith("tasks.db")
+        server.err.said(f"listening on penstock://127.0.0.1:{document['port']}")
+        assert server.stop() == 0
+        server.err.said("SIGTERM: answering what was asked, then stopping")
+        server.err.said("stopped")
+        assert server.out.lines == [json.dumps(document, separators=(",", ":"))]
+
+
+def test_as_text_the_addresses_are_printed_one_a_line(shell: Shell):
+    ran = shell.run("serve", "tasks.db", "--port", "0", "--http-port", "0", "--check")
+    assert ran.status == 0
+    first, second = ran.out.splitlines()
+    assert first.startswith("penstock://127.0.0.1:") and second.startswith("http://127.0.0.1:")
+
+
+def test_its_log_can_be_json(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db", "--log-format", "json") as server:
+        line = json.loads(server.err.said("listening on"))
+        assert line["url"] == server.url and line["port"] == server.port and line["level"] == "INFO"
+
+
+def test_the_store_may_be_given_as_any_command_has_it(shell: Shell):
+    assert shell.run("serve", "--port", "0", "--check").status == 0
+    assert shell.run("serve", "--url", "other.db", "--port", "0", "--check").status == 0
+    assert (shell.folder / "tasks.db").exists() and (shell.folder / "other.db").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_what_was_put_over_a_connection_is_in_the_file_after_an_orderly_end(tmp_path: Path, number: signal.Signals):
+    with penstock.connect(tmp_path / "tasks.db") as queue:
+        queue.create_tube("mail", "fifo")
+    with Serving(tmp_path, "tasks.db") as server:
+        client = tarantool.Connection("127.0.0.1", server.port)
+        client.call("queue.tube.mail:put", ({"n": 1},))
+        client.close()
+        server.process.send_signal(number)
+        assert server.ended() == 0
+    with penstock.connect(tmp_path / "tasks.db") as queue:
+        task = queue.tube("mail").take()
+        assert task is not None and task.data == {"n": 1}
+
+
+def test_a_store_in_memory_is_served_with_a_warning(tmp_path: Path):
+    with Serving(tmp_path, "memory:") as server:
+        server.err.said("memory: is in the memory of this process: every task is gone when it ends")
+        assert server.stop() == 0
+
+
+def test_postgresql_is_served(tmp_path: Path):
+    url = postgres.lent_place()
+    with Serving(tmp_path, url) as server:
+        tarantool.Connection("127.0.0.1", server.port).close()
+        assert server.stop() == 0
+    postgres.give_back(url)
+
+
+def test_it_works_without_uvloop(tmp_path: Path):
+    (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
+    with Serving(tmp_path, "tasks.db", PYTHONPATH=str(tmp_path)) as server:
+        tarantool.Connection("127.0.0.1", server.port).close()
+        assert server.stop() == 0
+
+
+def test_a_port_that_is_taken_is_an_error_with_the_next_step(shell: Shell):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = refused(shell, "--port", str(port))
+        assert f"nobody can listen on 127.0.0.1:{port} (Address already in use)" in text
+        assert "another port, or 0 for a free one, or --takeover if a server of this store has it" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--durability", "maybe"], "durability must be 'strict' or 'relaxed', got 'maybe'"),
+        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
+        (["--tls-ca", "a.pem"], "--tls-ca needs --tls-cert and --tls-key"),
+        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "--tls-cert a.pem and --tls-key b.pem cannot be used"),
+        (["--max-connections", "0"], "--max-connections must be at least 1, got 0"),
+        (["--logins", "nope.toml"], "`penstock login NAME --file nope.toml` makes one"),
+        (["--host", "nowhere.invalid"], "nowhere.invalid can be reached from other machines"),
+        (["--port", "99999"], "--port is 0 for a free one, or up to 65535, got 99999"),
+        (["--http-port", "-1"], "--http-port is 0 for a free one, or up to 65535, got -1"),
+    ],
+    ids=lambda it: " ".join(it) if isinstance(it, list) else "",
+)
+def test_what_cannot_be_served_is_refused_in_one_line(shell: Shell, words: list[str], text: str):
+    said = refused(shell, "--port", "0", *words)
+    assert text in said and "Traceback" not in said
+
+
+def test_a_server_is_no_store_of_another(shell: Shell):
+    assert "penstock:// is another server; this one needs a store" in refused(
+        shell, "penstock://127.0.0.1:3301", "--port", "0"
+    )
+
+
+def test_the_help_of_the_module_and_of_the_program_is_the_same(shell: Shell):
+    assert PROGRAM[1:] == ["-m", "penstock"]
+    said = shell.run("serve", "--help").out
+    for word in (
+        "--host",
+        "--port",
+        "--grpc-port",
+        "--http-port",
+        "--durability",
+        "--tls-cert",
+        "--tls-key",
+        "--tls-ca",
+    ):
+        assert word in said
+    for word in ("--logins", "--drain", "--takeover", "--max-connections", "SIGHUP"):
+        assert word in said
