@@ -22,6 +22,7 @@ from penstock.model import ops
 from penstock.model.errors import UsageError
 from penstock.model.state import State
 from penstock.spark import schemas
+from penstock.spark.litter import spare_modules
 from penstock.spark.options import Options
 from penstock.spark.place import Place
 
@@ -70,6 +71,7 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a range."""
+        spare_modules()
         if isinstance(partition, Range):  # Spark puts one of its own in the place of none
             yield from self._place.scan(self._scan._replace(lo=partition.lo, hi=partition.hi))
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from penstock.engines import Engine, engine_name, open_engine, store_name
 from penstock.model.errors import UsageError
 
-IDLE = 2.0
+IDLE = 10.0
 """Seconds that a store which was given back stays open: the next partition or batch often wants it."""
 
 

@@ -22,6 +22,7 @@ from penstock.model.errors import UsageError
 from penstock.model.task import OnConflict
 from penstock.spark import jobs
 from penstock.spark.jobs import Part
+from penstock.spark.litter import spare_modules
 from penstock.spark.options import Options
 from penstock.spark.place import Place
 from penstock.spark.rows import Shape, rows, shape
@@ -59,6 +60,7 @@ class Writer(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         """Stage what an attempt at a partition gives."""
+        spare_modules()
         context = TaskContext.get()
         assert context is not None
         part = f"{context.partitionId()}-{context.taskAttemptId()}"

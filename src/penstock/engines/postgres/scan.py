@@ -60,11 +60,12 @@ def _copied(connection: Connection, schema: str, scan: Scan) -> Iterator[pa.Reco
     tube = None if scan.what == "events" else tubes.existing(connection, schema, str(scan.tube))
     if tube is not None and tube.config.adopted is not None:
         raise NotPlain
-    query = f"select {_shown(scan, tube)} from {_table(schema, tube)} where {_condition(connection, schema, scan)}"
+    sent = _sent(scan, tube)
+    query = f"select {_shown(sent)} from {_table(schema, tube)} where {_condition(connection, schema, scan)}"
     # Quoting by characters that hardly any text has: JSON is full of quotation marks, which would be doubled.
     options = f"format csv, delimiter E'\\x{ord(DELIMITER):02x}', quote E'\\x{ord(QUOTE):02x}'"
     for text in _texts(connection, f"copy ({query} order by seq) to stdout ({options})"):
-        yield _read(text, scan.kinds)
+        yield _read(text, sent, scan.kinds)
 
 
 def _texts(connection: Connection, statement: str) -> Iterator[bytes]:
@@ -102,15 +103,18 @@ def _table(schema: str, tube: Tube | None) -> str:
     return f"{schema}.events" if tube is None else f"{schema}.tasks_{tube.number}"
 
 
-def _shown(scan: Scan, tube: Tube | None) -> str:
+def _sent(scan: Scan, tube: Tube | None) -> dict[str, str]:
+    """The columns that the server sends. Ids that are numbers are made of them here, which is cheaper."""
+    kinds = scan.kinds
+    if "id" not in kinds or tube is None or tube.config.id not in ("auto", "time64"):
+        return kinds
+    return {"seq": "bigint", **{name: kind for name, kind in kinds.items() if name != "id"}}
+
+
+def _shown(sent: Mapping[str, str]) -> str:
     """The columns, as they are to be read."""
-    own_id = tube is not None and tube.config.id not in ("auto", "time64")
-    shown = {
-        "id": TEXT_ID.format("id") if own_id else "seq",
-        "task_id": TEXT_ID.format("task_id"),
-        "body": "encode(body, 'hex')",
-    }
-    return ", ".join(shown.get(name, name) for name in scan.kinds)
+    shown = {"id": TEXT_ID.format("id"), "task_id": TEXT_ID.format("task_id"), "body": "encode(body, 'hex')"}
+    return ", ".join(shown.get(name, name) for name in sent)
 
 
 def _condition(connection: Connection, schema: str, scan: Scan) -> str:
@@ -138,12 +142,12 @@ def _condition(connection: Connection, schema: str, scan: Scan) -> str:
     return " and ".join(parts)
 
 
-def _read(text: bytes, kinds: Mapping[str, str]) -> pa.RecordBatch:
+def _read(text: bytes, sent: Mapping[str, str], kinds: Mapping[str, str]) -> pa.RecordBatch:
     """Whole rows of CSV. They are one block, because Arrow does not find the ends of rows by itself in every text."""
-    types = {name: pa.string() if kind == "binary" else arrow.stored(kind) for name, kind in kinds.items()}
+    types = {name: pa.string() if kind == "binary" else arrow.stored(kind) for name, kind in sent.items()}
     table = pa_csv.read_csv(
         pa.BufferReader(text),
-        pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(kinds)),
+        pa_csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=list(sent)),
         pa_csv.ParseOptions(delimiter=DELIMITER, quote_char=QUOTE, newlines_in_values=True, ignore_empty_lines=False),
         pa_csv.ConvertOptions(
             check_utf8=False,
@@ -153,8 +157,10 @@ def _read(text: bytes, kinds: Mapping[str, str]) -> pa.RecordBatch:
             quoted_strings_can_be_null=False,
         ),
     )
-    columns = [_array(table.column(name), kind) for name, kind in kinds.items()]
-    return arrow.shown(kinds, columns)
+    columns = {name: _array(table.column(name), kind) for name, kind in sent.items()}
+    if "id" not in columns and "id" in kinds:
+        columns["id"] = columns["seq"].cast(pa.string())
+    return arrow.shown(kinds, [columns[name] for name in kinds])
 
 
 def _array(column: pa.ChunkedArray, kind: str) -> pa.Array:
