@@ -18,7 +18,7 @@ import msgspec
 from penstock.model import ops
 from penstock.model.errors import AccessDenied, PenstockError
 from penstock.server import requests
-from penstock.server.core import log
+from penstock.server.core import Turn, log
 from penstock.server.peer import Peer
 from penstock.server.refusal import Refusal
 from penstock.server.requests import PAIR, Malformed
@@ -51,7 +51,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: IprotoDoor) -> None:
         self._door = door
         self._limits = door.limits
-        self._tally = door.server.core.tally
+        self._core = core = door.server.core
+        self._tally = core.tally
+        self._turn: Turn | None = None
+        """The turn of the loop in which something was called last."""
+        self._name = ""
+        """And what that was."""
         self._salt = secrets.token_bytes(iproto.SALT_SIZE)
         self._unread = bytearray()
         self._wanted = 0
@@ -143,7 +148,7 @@ class Connection(asyncio.Protocol):
                 if stop > end:
                     self._keep(data, at, stop - at)
                     return
-                if self.open_requests - len(self.peer.waits) >= limits.pipeline:
+                if self.open_requests >= limits.pipeline and self._is_full():
                     self._keep(data, at, 0)
                     self._pause(FULL)
                     return
@@ -154,25 +159,27 @@ class Connection(asyncio.Protocol):
             self.send(iproto.error_frame(0, error))
             self.close()
 
+    def _is_full(self) -> bool:
+        """Whether too many requests are open; those that wait for a task have a limit of their own."""
+        return self.open_requests - len(self.peer.waits) >= self._limits.pipeline
+
     def _keep(self, data: bytes, at: int, wanted: int) -> None:
         self._unread += memoryview(data)[at:]
         self._wanted = wanted
 
     def _receive(self, frame: bytes) -> None:
-        if self.closing:
-            return
         try:
             header, body = _decode(PAIR + frame)
-            kind, sync = header[0], header[1]
-            if kind == CALL and len(body) == 2 and len(header) == 2:
-                name, args = body[0x22], body[0x21]
-                if type(name) is str and type(args) is list and type(sync) is int and sync >= 0:
-                    self.open_requests += 1
-                    self._call(sync, name, args)
-                    return
-        except (KeyError, TypeError, ValueError, RecursionError, msgspec.DecodeError):
-            pass
-        self._receive_any(frame)
+            name, args, sync = body[0x22], body[0x21], header[1]
+            usual = header[0] == CALL and len(body) == 2 and len(header) == 2 and sync >= 0 and type(sync) is int
+            usual = usual and type(name) is str and type(args) is list
+        except (LookupError, TypeError, ValueError, RecursionError):
+            usual = False
+        if usual and not self.closing:
+            self.open_requests += 1
+            self._call(sync, name, args, self._answer)
+        elif not self.closing:
+            self._receive_any(frame)
 
     def _receive_any(self, frame: bytes) -> None:
         """A request of any kind, right or wrong."""
@@ -238,7 +245,8 @@ class Connection(asyncio.Protocol):
     def _call_any(self, sync: int, body: requests.Body, shaped: bool = False) -> None:
         fields = requests.check_body(body)
         name = requests.field(fields, iproto.FUNCTION, str, "function name")
-        self._call(sync, name, requests.field(fields, iproto.TUPLE, list) or [], shaped)
+        args = requests.field(fields, iproto.TUPLE, list) or []
+        self._call(sync, name, args, self._answer_shaped if shaped else self._answer)
 
     def _eval(self, sync: int, body: requests.Body) -> None:
         fields = requests.check_body(body)
@@ -248,14 +256,19 @@ class Connection(asyncio.Protocol):
             raise self._denied("universe", "")
         self.facade.evaluate(text, args, partial(self._answer, sync))
 
-    def _call(self, sync: int, name: str, args: list[Any], shaped: bool = False) -> None:
+    def _call(self, sync: int, name: str, args: list[Any], answer: Callable[[int, Any], None]) -> None:
         if self.peer.login.unknown:
             self.refuse(sync, self._denied("function", name))
         elif name.startswith(OWN):
             self._carry(sync, name[len(OWN) :], args)
         else:
-            answer = partial(self._answer_shaped if shaped else self._answer, sync)
-            self.facade.call(name.encode(errors="surrogateescape"), args, answer)
+            core = self._core
+            if core.turn is not self._turn:
+                self._turn = core.turn
+            elif name != self._name:
+                core.fence()  # what a client asks for in a row is performed in this order
+            self._name = name
+            self.facade.call(name, args, partial(answer, sync))
 
     def _denied(self, what: str, name: str) -> IprotoError:
         text = f"Execute access to {what} '{name}' is denied for user '{self.peer.login.name}'"

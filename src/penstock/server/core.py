@@ -14,7 +14,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from penstock.engines import Engine
@@ -27,7 +27,7 @@ R = TypeVar("R")
 Then = Callable[[Answer], None]
 """Called in the loop with what an op answered, or with the exception it raised."""
 log = logging.getLogger("penstock.server")
-LONG = 0.02
+LONG = 0.1
 """Seconds: after a turn that took longer the next ones are done in the thread."""
 CAUTION = 1.0
 """For so many seconds."""
@@ -75,11 +75,13 @@ class Wait:
 class Turn:
     """What is asked for in one turn of the loop."""
 
-    __slots__ = ("answers", "calls", "requests", "thens", "waits")
+    __slots__ = ("answers", "calls", "fences", "requests", "thens", "waits")
 
     def __init__(self) -> None:
         self.requests: list[ops.Op[Any]] = []
         self.thens: list[Then] = []
+        self.fences: list[int] = []
+        """Requests from such a place on are performed after those before it; the others in any order."""
         self.waits: list[Wait] = []
         self.calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What is to be called behind the ops."""
@@ -88,20 +90,27 @@ class Turn:
     def perform(self, engine: Engine) -> None:
         """Do it all. What fails is an answer."""
         waiters = [wait.waiter for wait in self.waits if not wait.left]
-        try:
-            if waiters:
-                self.answers = engine.perform_all(self.requests, waiters)
-            elif self.requests:
-                self.answers = engine.execute_many(self.requests)
-        except Exception as error:
-            self.answers = [error] * len(self.requests)
-            for waiter in waiters:
-                waiter.offer(error)
+        start = 0
+        for end in self.fences:
+            self._perform(engine, self.requests[start:end], ())
+            start = end
+        self._perform(engine, self.requests[start:] if start else self.requests, waiters)
         for call, args in self.calls:
             try:
                 call(*args)
             except Exception:
                 log.exception("%r failed", call)
+
+    def _perform(self, engine: Engine, asked: list[ops.Op[Any]], waiters: Sequence[Waiter]) -> None:
+        try:
+            if waiters:
+                self.answers += engine.perform_all(asked, waiters)
+            elif asked:
+                self.answers += engine.execute_many(asked)
+        except Exception as error:
+            self.answers += [error] * len(asked)
+            for waiter in waiters:
+                waiter.offer(error)
 
 
 class Core:
@@ -118,7 +127,8 @@ class Core:
         self._most_waiting = most_waiting
         self._threaded = threaded
         self._cautious_until = 0.0
-        self._turn = Turn()
+        self.turn = Turn()
+        """What is asked for now."""
         self._busy = False
         """True while a turn is planned or on its way."""
         self._performing: int | None = None
@@ -126,17 +136,23 @@ class Core:
         self._woken: deque[Wait] = deque()
         self._before: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What has to be called before the answers of a turn are given."""
-        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self.turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="penstock server", daemon=True)
         self._thread.start()
 
     def ask(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
         """Perform an op with the others of this turn of the loop."""
-        turn = self._turn
+        turn = self.turn
         turn.requests.append(op)
         turn.thens.append(then)
         if not self._busy:
             self._plan()
+
+    def fence(self) -> None:
+        """What is asked for from now on in this turn is performed after what was asked for by now."""
+        asked = len(self.turn.requests)
+        if asked and self.turn.fences[-1:] != [asked]:
+            self.turn.fences.append(asked)
 
     async def execute(self, op: ops.Op[R]) -> R:
         """Perform an op; what it refuses is raised."""
@@ -163,14 +179,14 @@ class Core:
             waiting.left = True
             waiter.resolve(EngineUnavailable(f"{self._most_waiting} callers wait here already; try again later"))
             return waiting
-        self._turn.waits.append(waiting)
+        self.turn.waits.append(waiting)
         if not self._busy:
             self._plan()
         return waiting
 
     def later(self, call: Callable[..., object], *args: Any) -> None:
         """Call something where ops are performed, after all that was asked for by now."""
-        self._turn.calls.append((call, args))
+        self.turn.calls.append((call, args))
         if not self._busy:
             self._plan()
 
@@ -195,11 +211,11 @@ class Core:
         self.loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        turn, self._turn = self._turn, Turn()
+        turn, self.turn = self.turn, Turn()
         if turn.requests:
             self.tally.group(turn.requests)
         if self._threaded or self.engine.occupied or time.monotonic() < self._cautious_until:
-            self._turns.put(turn)
+            self.turns.put(turn)
             return
         start = time.monotonic()
         self._perform(turn)
@@ -216,7 +232,7 @@ class Core:
 
     def _deliver(self, turn: Turn) -> None:
         """Give the answers of a turn, and plan the next one."""
-        following = self._turn
+        following = self.turn
         if following.requests or following.waits or following.calls:
             self.loop.call_soon(self._begin)
         else:
@@ -248,7 +264,7 @@ class Core:
             log.exception("%r failed", call)
 
     def _work(self) -> None:
-        while (turn := self._turns.get()) is not None:
+        while (turn := self.turns.get()) is not None:
             self._perform(turn)
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._deliver, turn)
@@ -258,5 +274,5 @@ class Core:
         while self._busy:
             with contextlib.suppress(Exception):
                 await self.execute(ops.GetState())
-        self._turns.put(None)
+        self.turns.put(None)
         await self.loop.run_in_executor(None, self._thread.join)

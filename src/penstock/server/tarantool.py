@@ -38,7 +38,7 @@ class Facade:
         tasks, self._tubes, tutorial = Tasks(self._caller), Tubes(self._caller), Tutorial(self._caller)
         tutorial.otherwise = self._tubes.statistics  # type: ignore[method-assign]
         self._tutorial = tutorial
-        self._routes: dict[bytes, Route] = {}
+        self._routes: dict[str, Route] = {}
         self._methods: dict[str, Any] = {
             "put": tasks.put,
             "take": tasks.take,
@@ -67,7 +67,7 @@ class Facade:
             "queue.release": tutorial.release,
         }
 
-    def call(self, name: bytes, args: Args, then: Reply) -> None:
+    def call(self, name: str, args: Args, then: Reply) -> None:
         """CALL and CALL_16: a function by its name."""
         route = self._routes.get(name)
         if route is None:
@@ -82,11 +82,11 @@ class Facade:
         """EVAL: no Lua runs here; texts that clients send are known, and so is a text that calls one function."""
         words = " ".join(text.split())
         if words == CREATE:
-            self.call(b"queue.create_tube", args, then)
+            self.call("queue.create_tube", args, then)
         elif words == EXISTS:
-            self.call(b"queue.tube", args or [""], then)
+            self.call("queue.tube", args or [""], then)
         elif called := CALL.fullmatch(words):
-            self.call(called[1].encode(), args, then)
+            self.call(called[1], args, then)
         else:
             then(
                 Refusal(
@@ -95,9 +95,9 @@ class Facade:
                 )
             )
 
-    def _route(self, name: bytes) -> Route:
+    def _route(self, name: str) -> Route:
         """Find the function; whether its tube exists is seen when it is called."""
-        given = name.decode(errors="replace")
+        given = name.encode(errors="replace").decode()
         function = given.removeprefix(OLD)
         run, tube = self._functions.get(function), TUBE
         if function.startswith(TUBES):

@@ -92,8 +92,11 @@ class Caller:
         """Call a function, behind those that are not through with their steps; what it raises is answered."""
         if self._holds:
             self._behind.append((route, args, then))
-        else:
-            self._run(route, args, then)
+            return
+        try:
+            route.run(route, args, then)
+        except Exception as error:
+            self.refuse(route, then, error)
 
     def _run(self, route: Route, args: Args, then: Reply) -> None:
         try:

@@ -10,6 +10,8 @@ the work. What is ordinary: no history, no callback, no adopted table, lanes wit
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any
 
 from penstock.engines import verbs
@@ -179,26 +181,34 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
 
 def _grant(tube: SqliteTube, op: ops.Take, session: int, now: int, wanted: int, to_lane: bool) -> list[Record]:
     """Grant the first tasks of the line; with to_lane none after the first one that is in a lane."""
-    head = tube.head
     rows = tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall()
     if to_lane:
         last = next((i for i, row in enumerate(rows) if row[_LANE] is not None), len(rows))
         rows = rows[: last + 1]
-    token = tube.next_tokens(len(rows)) if rows else 0
+    return grant(tube, rows, repeat(session), now, op.ttr)
+
+
+def grant(
+    tube: SqliteTube, rows: list[tuple[Any, ...]], sessions: Iterable[int], now: int, ttr: int | None
+) -> list[Record]:
+    """Give these tasks to the sessions of these numbers, one each."""
+    if not rows:
+        return []
+    head = tube.head
+    token = tube.next_tokens(len(rows))
     granted: list[Record] = []
     grants: list[tuple[Any, ...]] = []
-    for row in rows:
+    for row, session in zip(rows, sessions, strict=False):
         token += 1
-        record = _granted(row, session, token, now, op.ttr)
+        record = _granted(row, session, token, now, ttr)
         deadline = record.deadline
         if deadline is not None and (head.next_due is None or deadline < head.next_due):
             head.next_due = deadline
         granted.append(record)
         grants.append((session, token, record.attempt, now, deadline, deadline, record.seq))
-    if granted:
-        _write(tube, "grant", grants)
-        head.counters.call(Event.TAKE, len(granted))
-        head.counters.move(READY, TAKEN, len(granted))
+    _write(tube, "grant", grants)
+    head.counters.call(Event.TAKE, len(granted))
+    head.counters.move(READY, TAKEN, len(granted))
     return granted
 
 
@@ -231,7 +241,7 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     if tube is None or tube.config.keep:
         return None
     holder = tx.holder(op.session.uuid)
-    if holder is None or any(_is_special(item) for item in op.items):
+    if holder is None or any(is_special(item) for item in op.items):
         return None
     if len(op.items) == 1:
         rows = tube.database.execute(tube.sql["lease"], (op.items[0].lease.id,)).fetchall()
@@ -243,29 +253,31 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     acked: list[tuple[Any, ...]] = []
     for item in op.items:
         row = leases.get(item.lease.id)
-        if row is not None and _is_plain(row, item.lease.token, holder.number, now):
+        if row is not None and is_plain(row, item.lease.token, holder.number, now):
             acked.append(leases.pop(item.lease.id))
             results.append(gone)
         else:
-            _account(tx, tube, acked)
+            account(tx, tube, acked)
             acked = []
             results += verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
-    _account(tx, tube, acked)
+    account(tx, tube, acked)
     return results
 
 
-def _is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
+def is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
     """A lease that is the caller's, of a task that nobody keeps, repeats or watches."""
     _, _, held_token, held_session, deadline, special, _ = row
     return held_token == token and held_session == session and not special and (deadline is None or deadline > now)
 
 
-def _is_special(item: ops.Finish) -> bool:
+def is_special(item: ops.Finish) -> bool:
+    """An ack that asks for more than the end of a task."""
     lease = item.lease
     return lease.token is None or item.keep is not None or item.update is not None or isinstance(lease.id, tuple)
 
 
-def _account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
+def account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
+    """Remove tasks that are done, and count them."""
     if not rows:
         return
     _write(tube, "remove", [row[:1] for row in rows])

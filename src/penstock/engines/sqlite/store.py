@@ -13,7 +13,7 @@ import apsw
 from penstock.engines import verbs
 from penstock.engines.keeper import Bell
 from penstock.engines.line import Answer, raised
-from penstock.engines.sqlite import bulk, fast, merge
+from penstock.engines.sqlite import bulk, crowd, fast, merge
 from penstock.engines.sqlite.bell import WriteBell
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
@@ -167,7 +167,7 @@ class SqliteStore(Store):
             weak = not strict or (requests[0].weak if len(requests) == 1 else all(op.weak for op in requests))
             self._main.require("NORMAL" if weak else "FULL")
             tx.begin()
-            answers = [self._answer(requests[0])] if len(requests) == 1 else merge.perform(requests, self._answer)
+            answers = [self._answer(requests[0])] if len(requests) == 1 else self._merged(requests)
             tx.commit()
         except apsw.Error as error:
             self._roll_back()
@@ -176,6 +176,9 @@ class SqliteStore(Store):
             self._roll_back()
             raise
         return Committed(answers, tx.touched, tx.announced, tx.next_due())
+
+    def _merged(self, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
+        return merge.perform(requests, self._answer, lambda batch: crowd.perform(self._tx, batch, self.clock.now()))
 
     def _roll_back(self) -> None:
         with suppress(apsw.Error):

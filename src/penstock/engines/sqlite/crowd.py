@@ -1,0 +1,92 @@
+"""Takes and acks of several sessions at once, in as few statements as those of one.
+
+The connections of a server are sessions of their own and ask at the same time. Answers None, like the functions of
+fast.py, when the case is not an ordinary one; then each session is seen to by itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.engines import verbs
+from penstock.engines.sqlite import fast
+from penstock.engines.sqlite.transaction import SqliteTransaction
+from penstock.model import ops
+from penstock.model.errors import PenstockError
+from penstock.model.state import State
+from penstock.model.task import Gone, Record
+
+READY, TAKEN = State.READY, State.TAKEN
+Answers = list[Any]
+
+
+def perform(tx: SqliteTransaction, batch: Sequence[Any], now: int) -> Answers | None:
+    """The answers to takes, or to acks, of one tube."""
+    if tx.first_end <= now:
+        tx.settle_sessions(now)
+    try:
+        return take(tx, batch, now) if type(batch[0]) is ops.Take else ack(tx, batch, now)
+    except PenstockError:
+        return None  # for one of them; who it is comes out when each is asked by itself
+
+
+def take(tx: SqliteTransaction, batch: Sequence[ops.Take], now: int) -> Answers | None:
+    """Tasks in the order of the line for takers in the order they came; all of them ask for the same time."""
+    tube = fast.ordinary(tx, batch[0].tube)
+    if tube is None or tube.config.features.lanes:
+        return None
+    config, head = tube.config, tube.head
+    wanted = 0
+    for op in batch:
+        verbs.check_take(config, op)
+        wanted += op.n
+    tube.settle(now)
+    wanted = min(wanted, head.counters.rows(READY))
+    if config.concurrency is not None:
+        wanted = min(wanted, config.concurrency - head.counters.rows(TAKEN))
+    if wanted <= 0 or config.paused:
+        return [[] for _ in batch]
+    rows = tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall()
+    numbers = (tx.join(op.session, now).number for op in batch for _ in range(op.n))
+    records = fast.grant(tube, rows, numbers, now, batch[0].ttr)
+    answers: Answers = []
+    start = 0
+    for op in batch:
+        answers.append(records[start : start + op.n])
+        start += op.n
+    return answers
+
+
+def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | None:
+    """Every task that its session holds is done; the others are refused one by one."""
+    tube = fast.ordinary(tx, batch[0].tube)
+    if tube is None or tube.config.keep or any(fast.is_special(item) for op in batch for item in op.items):
+        return None
+    ids = [item.lease.id for op in batch for item in op.items]
+    rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
+    leases = {row[1]: row for row in rows}
+    gone = Gone(now)
+    acked: list[tuple[Any, ...]] = []
+    answers: Answers = []
+    refused: list[tuple[list[Any], int, ops.Ack]] = []
+    for op in batch:
+        holder = tx.holder(op.session.uuid)
+        answer: list[Record | Gone | PenstockError] = []
+        for item in op.items:
+            lease = item.lease
+            row = leases.get(lease.id)
+            if row is not None and holder is not None and fast.is_plain(row, lease.token, holder.number, now):
+                acked.append(leases.pop(lease.id))
+            else:
+                refused.append((answer, len(answer), ops.Ack(op.tube, (item,), op.session)))
+            answer.append(gone)
+        answers.append(answer)
+    fast.account(tx, tube, acked)
+    for answer, index, op in refused:
+        try:
+            answer[index] = verbs.execute(tx, op, now)[0]
+        except PenstockError as error:
+            answer[index] = error
+    return answers
