@@ -12,6 +12,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from penstock.model.errors import UsageError
 from penstock.server.grpc_calls import Desk, handler
+from penstock.server.grpc_engine import EngineStream
 from penstock.server.grpc_streams import SessionStream, TakeStream
 from penstock.server.grpc_verbs import VERBS
 from penstock.server.server import Door
@@ -26,7 +27,11 @@ PING_PATIENCE_MS = 10_000
 """A client machine that died is noticed within both."""
 CLOSING_SECONDS = 5.0
 """How long calls have that were asked to end."""
-STREAMS: dict[str, type[SessionStream] | type[TakeStream]] = {"Session": SessionStream, "TakeStream": TakeStream}
+STREAMS: dict[str, type[SessionStream] | type[TakeStream] | type[EngineStream]] = {
+    "Session": SessionStream,
+    "TakeStream": TakeStream,
+    "Engine": EngineStream,
+}
 _Health = health_pb2.HealthCheckResponse
 
 
@@ -71,6 +76,8 @@ class GrpcDoor(Door):
     async def retire(self, seconds: float) -> None:
         """Clients go over to the process that listens now; sessions are resumed there."""
         self.desk.retiring = True
+        for link in tuple(self.desk.links):
+            link.bye()
         await self._health.enter_graceful_shutdown()
         stopping = asyncio.ensure_future(self._listener.stop(seconds))
         with contextlib.suppress(TimeoutError):

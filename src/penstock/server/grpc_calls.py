@@ -22,6 +22,7 @@ from penstock.server.peer import Peer
 from penstock.wire import status
 
 if TYPE_CHECKING:
+    from penstock.server.door import Link
     from penstock.server.server import Server
 
 SESSION = "penstock-session"
@@ -42,6 +43,8 @@ class Desk:
         """Session streams of this server, by the uuid of their session."""
         self.loose = Peer("gRPC", server.logins.guest)
         """Whom waits belong to that are of no session."""
+        self.links: dict[Link, Peer] = {}
+        """Engines of the library that are connected."""
         self.closing = asyncio.Event()
         self.leaving = False
         """True once no new session is let in."""
@@ -80,7 +83,8 @@ class Desk:
     def end_waits(self) -> None:
         """Whoever waits gets what it has; streams end."""
         self.closing.set()
-        for peer in (self.loose, *(peer for peers in self.peers.values() for peer in peers)):
+        sessions = [peer for peers in self.peers.values() for peer in peers]
+        for peer in (self.loose, *sessions, *self.links.values()):
             for wait in tuple(peer.waits):
                 wait.leave()
 

@@ -1,0 +1,125 @@
+"""A link over gRPC: one stream of frames both ways."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from pathlib import Path
+from typing import Any
+
+from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
+from penstock.engines.remote.place import Place
+from penstock.model.errors import EngineUnavailable, UsageError
+
+try:
+    import grpc
+
+    from penstock.wire import status
+    from penstock.wire._generated import penstock_pb2 as pb
+    from penstock.wire._generated import penstock_pb2_grpc
+except ImportError as missing:
+    raise UsageError(f"grpc:// URLs need the extra `grpc`: pip install 'penstock[grpc]' ({missing})") from None
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.use_local_subchannel_pool", 1),  # links do not share a connection
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.enable_retries", 0),
+)
+_pid: int | None = None
+"""The process that gRPC was started in; it does not work in children of it."""
+_inherited: list[Any] = []
+"""Links of the parent, kept so that nothing of theirs is ever freed in a child."""
+
+
+def open_link(place: Place, ear: Ear) -> GrpcLink:
+    """Connect and log in."""
+    global _pid
+    if _pid is None:
+        _pid = os.getpid()
+    if _pid != os.getpid():
+        raise UsageError(
+            "gRPC does not work in a process that was forked after it had been used: connect in the child alone, "
+            "start children with 'spawn', or use the penstock:// URL of the same server"
+        )
+    address = place.name.removeprefix("grpc://")
+    if place.tls:
+        channel = grpc.secure_channel(address, _credentials(place), OPTIONS)
+    else:
+        channel = grpc.insecure_channel(address, OPTIONS)
+    try:
+        _connect(channel, place)
+        return GrpcLink(place, ear, channel)
+    except BaseException:
+        channel.close()
+        raise
+
+
+def _credentials(place: Place) -> Any:
+    try:
+        ca, cert, key = (
+            None if name is None else Path(name).read_bytes() for name in (place.ca, place.cert, place.key)
+        )
+    except OSError as error:
+        raise UsageError(f"the certificates for {place.name} cannot be read: {error}") from None
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _connect(channel: Any, place: Place) -> None:
+    """Wait for the connection, once: whoever wants to try again does that."""
+    states: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    channel.subscribe(states.put, try_to_connect=True)
+    try:
+        while (state := states.get(timeout=CONNECT_SECONDS)) is not grpc.ChannelConnectivity.READY:
+            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                raise EngineUnavailable(f"no server answers at {place.name}")
+    except queue.Empty:
+        raise EngineUnavailable(f"no server answers at {place.name} within {CONNECT_SECONDS:g} s") from None
+    finally:
+        channel.unsubscribe(states.put)
+
+
+class GrpcLink(Link):
+    """One channel with one stream, and a thread that reads from it."""
+
+    def __init__(self, place: Place, ear: Ear, channel: Any) -> None:
+        self._ear = ear
+        self._channel = channel
+        self._unsent: queue.SimpleQueue[pb.Frame | None] = queue.SimpleQueue()
+        self._closed = False
+        login = () if place.login is None else (("authorization", f"Bearer {place.login}:{place.password()}"),)
+        stub = penstock_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
+        self._frames = stub.Engine(iter(self._unsent.get, None), metadata=login)
+        self._frames.initial_metadata()  # comes when the server has let the client in, or has not
+        if not self._frames.is_active():
+            raise status.error_of(self._frames)
+        threading.Thread(target=self._read, name=f"penstock link to {place.name}", daemon=True).start()
+
+    def send(self, number: int, seen: int, kind: str, payload: bytes) -> None:
+        self._unsent.put(pb.Frame(number=number, seen=seen, kind=kind, payload=payload))
+
+    def _read(self) -> None:
+        why = "the server closed it"
+        try:
+            for frame in self._frames:
+                self._ear.heard(self, frame.number, frame.failed, frame.payload)
+        except grpc.RpcError as error:
+            why = f"{error.code().name}, {error.details()}"
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        self.close()
+        self._ear.lost(self, why)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._unsent.put(None)
+            self._frames.cancel()
+            self._channel.close()
+
+    def disown(self) -> None:
+        self._closed = True
+        _inherited.append(self)
