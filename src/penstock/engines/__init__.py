@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -75,6 +75,11 @@ class Engine:
         """Perform ops in one transaction; an answer or an exception each."""
         self._check()
         return self.store.execute_many(requests, self._strict)
+
+    def ask(self, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]) -> None:
+        """Ask a prompt store; `then` is called in any thread, with what tells the answers."""
+        self._check()
+        self.store.ask(requests, then)
 
     def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Read tasks or events in batches of Arrow, in the order of their seq."""
@@ -244,7 +249,7 @@ def _find_store(url: str, clock: Clock | None) -> Store:
             raise UsageError(f"{name} is open in this process with another clock; use that one or close it first")
         _check_same(store, url)
         return store
-    store = _new_store(url, name, clock or SystemClock())
+    store = _new_store(url, name, clock)
     _stores[name] = store
     return store
 
@@ -252,9 +257,9 @@ def _find_store(url: str, clock: Clock | None) -> Store:
 def _check_same(store: Store, url: str) -> None:
     """Refuse parameters that would have no effect, because the store is open with others."""
     engine, url = _split(url)
-    if engine == "postgresql":
+    if engine in ("postgresql", "remote"):
         place: Any = getattr(store, "place")  # noqa: B009
-        others = _postgres_place(url).unlike(place)
+        others = (_postgres_place(url) if engine == "postgresql" else _remote_place(url)).unlike(place)
         if others:
             raise UsageError(
                 f"{store.name} is open in this process with {', '.join(others)}; use the same URL or close it first"
@@ -269,16 +274,18 @@ def store_name(url: str) -> str:
         return MEMORY + name if name else _anonymous_name()
     if engine == "postgresql":
         return str(_postgres_place(url).name)
+    if engine == "remote":
+        return str(_remote_place(url).name)
     from penstock.engines.sqlite.place import Place
 
     return str(Place.parse(url).name)
 
 
 def engine_name(url: str) -> str:
-    """The engine that a URL names: memory, sqlite or postgresql.
+    """The engine that a URL names: memory, sqlite, postgresql or remote.
 
-    >>> engine_name("tasks.db"), engine_name("POSTGRES://host/shop")
-    ('sqlite', 'postgresql')
+    >>> engine_name("tasks.db"), engine_name("POSTGRES://host/shop"), engine_name("penstock://host")
+    ('sqlite', 'postgresql', 'remote')
     """
     return _split(url)[0]
 
@@ -291,10 +298,12 @@ def _split(url: str) -> tuple[str, str]:
         return known, f"{known}:{rest}"
     if colon and known.partition("+")[0] in ("postgresql", "postgres"):
         return "postgresql", f"{known}:{rest}"
+    if known in ("penstock", "grpc") and rest.startswith("//"):
+        return "remote", f"{known}:{rest}"
     if "://" in url:
         raise UsageError(
             f"no engine for {url.partition('://')[0]}:// URLs; there are a file name, sqlite:///path, "
-            "postgresql://user@host/database and memory:"
+            "postgresql://user@host/database, penstock://host:port, grpc://host:port and memory:"
         )
     return "sqlite", url
 
@@ -309,6 +318,12 @@ def _postgres_place(url: str) -> Any:
     return Place.parse(url)
 
 
+def _remote_place(url: str) -> Any:
+    from penstock.engines.remote.place import Place
+
+    return Place.parse(url)
+
+
 def _memory_name(url: str) -> str:
     return url.removeprefix(MEMORY).removeprefix("//")
 
@@ -320,8 +335,13 @@ def _anonymous_name() -> str:
     return f"memory #{_anonymous}"
 
 
-def _new_store(url: str, name: str, clock: Clock) -> Store:
+def _new_store(url: str, name: str, given: Clock | None) -> Store:
     engine, url = _split(url)
+    if engine == "remote":
+        from penstock.engines.remote.store import RemoteStore
+
+        return RemoteStore(_remote_place(url), given)
+    clock = given or SystemClock()
     if engine == "memory":
         from penstock.engines.memory import MemoryStore
 

@@ -113,6 +113,7 @@ class AsyncEngine:
             with contextlib.suppress(RuntimeError):  # the loop may be closed by now
                 self._loop.call_soon_threadsafe(self._tell, callback, config, record, event)
 
+        hop.hops = True  # type: ignore[attr-defined]
         return self.engine.listen(tube, hop)
 
     def _tell(self, callback: Callable[..., Any], config: TubeConfig, record: Record, event: Event) -> None:
@@ -169,8 +170,26 @@ class AsyncEngine:
         if self._closed:
             error = UsageError("this queue is closed; connect() again")
             self._deliver(group, [error] * len(group))
+        elif self.engine.store.prompt:
+            self._busy = False  # the next group need not wait for this one
+            try:
+                self.engine.ask([op for op, _ in group], functools.partial(self._told, group))
+            except Exception as error:
+                self._deliver(group, [error] * len(group))
         else:
             self._jobs.put(group)
+
+    def _told(self, group: Group, answers: Callable[[], list[Answer]]) -> None:
+        """The answers to a group are there; called in any thread."""
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            self._loop.call_soon_threadsafe(self._deliver_told, group, answers)
+
+    def _deliver_told(self, group: Group, answers: Callable[[], list[Answer]]) -> None:
+        try:
+            found = answers()
+        except Exception as error:
+            found = [error] * len(group)
+        self._share_out(group, found)
 
     def _work(self) -> None:
         while (group := self._jobs.get()) is not None:
@@ -186,6 +205,9 @@ class AsyncEngine:
             self._loop.call_soon(self._send)
         else:
             self._busy = False
+        self._share_out(group, answers)
+
+    def _share_out(self, group: Group, answers: list[Answer]) -> None:
         for (op, future), answer in zip(group, answers, strict=True):
             if future.cancelled():
                 self._undo(op, answer)
@@ -215,17 +237,31 @@ class AsyncEngine:
                 loop.call_soon_threadsafe(served.set)
 
         waiter.on_wake(wake)
-        enlisted = loop.run_in_executor(self._side, self.engine.enlist, waiter)
+        enlisted = self._enlist(waiter)
         try:
             await asyncio.shield(enlisted)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.clock.manual else seconds):
                     await served.wait()
-            await loop.run_in_executor(self._side, self.engine.withdraw, waiter)
+            if waiter.done:
+                self.engine.forget(waiter)
+            else:
+                await loop.run_in_executor(self._side, self.engine.withdraw, waiter)
         except asyncio.CancelledError:
             await asyncio.shield(self._spawn(self._leave(waiter, enlisted), self._give_backs))
             raise
         return raised(waiter.answer)
+
+    def _enlist(self, waiter: Waiter) -> asyncio.Future[None]:
+        if not self.engine.store.prompt:
+            return self._loop.run_in_executor(self._side, self.engine.enlist, waiter)
+        enlisted: asyncio.Future[None] = self._loop.create_future()
+        try:
+            self.engine.enlist(waiter)
+            enlisted.set_result(None)
+        except Exception as error:
+            enlisted.set_exception(error)
+        return enlisted
 
     async def _leave(self, waiter: Waiter, enlisted: asyncio.Future[None]) -> None:
         """A call that was cancelled while it waited leaves the line; what it was granted goes back."""

@@ -68,6 +68,8 @@ class Store(ABC):
     """The module that reads for scan(); those of the engines load optional parts."""
     holdings = ""
     """The module that looks at who holds what."""
+    prompt = False
+    """True if asking blocks nobody: ask() sends, and the answer comes by itself."""
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -153,6 +155,10 @@ class Store(ABC):
         if self._outbox:
             self._announce()
         return answers
+
+    def ask(self, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]) -> None:
+        """Where it is prompt: send ops and come back. `then` gets what tells the answers, when they are there."""
+        raise UsageError(f"{self.name} performs ops at once; execute() them")
 
     def scan(self, scan: Scan) -> Iterator[pa.RecordBatch]:
         """Read tasks or events in batches of Arrow."""
@@ -360,13 +366,7 @@ class Store(ABC):
     def beat(self) -> float:
         """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""
         now = self.clock.now()
-        pauses = [1.0]
-        for session in self._kept_alive():
-            due = self._alive_at.get(session.uuid, now) + session.ttl // 3
-            if now >= due:
-                self._keep_alive(session)
-                due = now + session.ttl // 3
-            pauses.append((due - now) / SECOND)
+        pauses = [1.0, *self._keep_sessions(now)]
         if (self._next_tick is not None and self._next_tick <= now) or now - self._ticked_at >= SECOND:
             self.tick()
         if self._next_tick is not None:
@@ -379,6 +379,17 @@ class Store(ABC):
         if self.users <= 0 and self.forsaken is not None:
             self.forsaken(self)
         return max(0.0005, min(pauses))
+
+    def _keep_sessions(self, now: int) -> list[float]:
+        """Keep those alive that it is time for; answers the seconds until the next time of each."""
+        pauses = []
+        for session in self._kept_alive():
+            due = self._alive_at.get(session.uuid, now) + session.ttl // 3
+            if now >= due:
+                self._keep_alive(session)
+                due = now + session.ttl // 3
+            pauses.append((due - now) / SECOND)
+        return pauses
 
     def _kept_alive(self) -> list[Session]:
         """None where nothing can be written: a standby keeps its sessions from the moment it is promoted."""

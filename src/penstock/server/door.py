@@ -89,9 +89,11 @@ class Link:
         """Say something that nobody asked for."""
         self._send(0, False, payload)
 
-    def bye(self) -> None:
-        """Ask the engine to go elsewhere: what was received is answered here, what comes from now on is not read."""
-        self.push(talk.encode_bye(self._last))
+    def bye(self, deaf: bool = False) -> None:
+        """Ask the engine to go elsewhere: what was received is answered here. deaf: what comes from now on is not."""
+        self.push(talk.encode_bye(self._last if deaf else None))
+        for wait in list(self._waits.values()):
+            wait.leave()
 
     @property
     def busy(self) -> bool:

@@ -94,9 +94,9 @@ class _Changed(msgspec.Struct, array_like=True, tag=EVENT):
 
 
 class Bye(msgspec.Struct, array_like=True, tag=BYE):
-    """The server goes: what came behind this number it has not read."""
+    """The server goes; what came behind this number, if there is one, it will not read."""
 
-    last: int
+    last: int | None
 
 
 _read_push = reader(_Changed | Bye, "a push")
@@ -107,7 +107,7 @@ def encode_change(config: tube.TubeConfig, record: Record, event: Event) -> byte
     return pack((EVENT, config, record, event))
 
 
-def encode_bye(last: int) -> bytes:
+def encode_bye(last: int | None) -> bytes:
     """The server goes."""
     return pack((BYE, last))
 

@@ -1,0 +1,184 @@
+"""Ops that were sent to a server, and callers that wait there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from penstock.engines import outcomes
+from penstock.engines.line import Answer, Waiter
+from penstock.engines.remote.channel import Request
+from penstock.model import ops
+from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.task import Record, TaskId
+from penstock.wire import codec, talk
+
+if TYPE_CHECKING:
+    from penstock.engines.remote.store import RemoteStore
+
+
+class Asked(Request):
+    """A group of ops. Answers are decoded by whoever wants them, not by the thread that reads."""
+
+    __slots__ = ("_answers", "_doubt", "_gate", "_kept", "_said", "_store", "_then", "_unsafe", "ops", "takes")
+
+    def __init__(
+        self,
+        store: RemoteStore,
+        requests: Sequence[ops.Op[Any]],
+        then: Callable[[Callable[[], list[Answer]]], None] | None = None,
+    ) -> None:
+        super().__init__("do", codec.encode_ops(requests))
+        self.ops = requests
+        self.takes = any(type(op) is ops.Take for op in requests)
+        self._store = store
+        self._then = then
+        self._gate: SimpleQueue[None] | None = None if then is not None else SimpleQueue()
+        self._said: tuple[bool, bytes] | PenstockError | None = None
+        self._answers: list[Answer] | None = None
+        self._doubt = ""
+        self._kept: Sequence[int] = range(len(requests))
+        """Which of the ops were asked again; of the others nobody knows the outcome."""
+
+    def answered(self, failed: bool, payload: bytes) -> None:
+        if self.takes:
+            self._store.undigested.add(self)
+        self._said = (failed, payload)
+        self._tell()
+
+    def failed(self, error: PenstockError) -> None:
+        self._said = error
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._then is not None:
+            self._then(self.answers)
+        else:
+            assert self._gate is not None
+            self._gate.put(None)
+
+    def again(self, why: str) -> bytes | None:
+        self._doubt = self._doubt or why
+        self._kept = [index for index in self._kept if outcomes.is_repeatable(self.ops[index])]
+        return codec.encode_ops([self.ops[index] for index in self._kept]) if self._kept else None
+
+    def wait(self) -> list[Answer]:
+        """Block until there are answers."""
+        assert self._gate is not None
+        self._gate.get()
+        return self.answers()
+
+    def digest(self) -> list[Answer]:
+        """The answers as they were sent. Whoever comes first notes what was granted."""
+        answers = self._answers
+        if answers is None:
+            answers = self._answers = self._decoded()
+            if self.takes:
+                self._store.granted(self.ops, answers)
+                self._store.undigested.discard(self)
+        return answers
+
+    def _decoded(self) -> list[Answer]:
+        said = self._said
+        assert said is not None
+        if not isinstance(said, PenstockError) and said[0]:
+            said = codec.decode_error(said[1])
+        if isinstance(said, PenstockError):
+            return [said] * len(self.ops)
+        if len(self._kept) == len(self.ops):
+            return codec.decode_answers(self.ops, said[1])
+        answers: list[Answer] = [outcomes.unknown(self._doubt) for _ in self.ops]
+        for index, answer in zip(
+            self._kept, codec.decode_answers([self.ops[index] for index in self._kept], said[1]), strict=True
+        ):
+            answers[index] = answer
+        return answers
+
+    def answers(self) -> list[Answer]:
+        """What the ops have answered, or the exceptions they have raised."""
+        answers = self.digest()
+        if self._doubt:
+            store, now = self._store, self._store.clock.now()
+            answers = [
+                outcomes.second_answer(op, answer, store.peek, now, self._doubt)
+                for op, answer in zip(self.ops, answers, strict=True)
+            ]
+            self._doubt = ""
+            self._answers = answers
+        return answers
+
+
+class Waiting(Request):
+    """A caller that waits at the server. It goes on waiting there, or at the next one, until its time is over."""
+
+    __slots__ = ("_store", "abandoned", "left", "over", "waiter")
+    waits = True
+
+    def __init__(self, store: RemoteStore, waiter: Waiter, over: threading.Event | None = None) -> None:
+        self._store = store
+        self.waiter = waiter
+        self.left = False
+        """True once the caller waits no longer."""
+        self.abandoned = False
+        self.over = over or threading.Event()
+        limit = None if waiter.deadline is None else max(0, waiter.deadline - store.clock.now())
+        super().__init__("wait", talk.encode_wait(waiter.op, limit, store.channel.arrived()))
+
+    def answered(self, failed: bool, payload: bytes) -> None:
+        answer: Answer
+        try:
+            answer = codec.decode_error(payload) if failed else codec.decode_answer(self.waiter.op, payload)
+        except PenstockError as error:
+            answer = error
+        self._store.granted((self.waiter.op,), (answer,))
+        if self.abandoned:
+            self._store.give_back(self.waiter.op, answer)
+        elif not self.waiter.offer(answer):
+            deadline = self.waiter.deadline
+            if self.left or (deadline is not None and deadline <= self._store.clock.now()):
+                self.waiter.give_up()
+            else:  # the server goes, or the connection was lost: the time is not over
+                self._store.wait_again(self)
+                return
+        self._end()
+
+    def failed(self, error: PenstockError) -> None:
+        if not self.abandoned:
+            self.waiter.offer(error)
+        self._end()
+
+    def again(self, why: str) -> bytes | None:
+        return self.payload if outcomes.is_repeatable(self.waiter.op) else None
+
+    def _end(self) -> None:
+        self._store.waited(self)
+        self.over.set()
+
+
+def lost_leases(held: Sequence[ops.Held], asked: Sequence[Request], seen: dict[str, int]) -> list[ops.Held]:
+    """Of what a session holds, that which was granted in an answer that never came.
+
+    Tokens rise, and answers come in their order: what is above all that was ever seen in its tube was never seen.
+    """
+    tubes = {op.tube for request in asked for op in _takes(request)}
+    return [lease for lease in held if lease.tube in tubes and lease.token > seen.get(lease.tube, 0)]
+
+
+def taking(asked: Sequence[Request]) -> set[str]:
+    """The sessions that requests take for."""
+    return {op.session.uuid for request in asked for op in _takes(request)}
+
+
+def _takes(request: Request) -> list[ops.Take]:
+    found = request.ops if isinstance(request, Asked) else [request.waiter.op] if isinstance(request, Waiting) else ()
+    return [op for op in found if isinstance(op, ops.Take)]
+
+
+def not_done(error: EngineUnavailable) -> EngineUnavailable:
+    """The same error of a call that cannot have been done."""
+    return EngineUnavailable(str(error), "not_done")
+
+
+Peek = Callable[[str, TaskId], Record | None]

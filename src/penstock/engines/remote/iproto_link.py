@@ -1,0 +1,218 @@
+"""A link over Tarantool's binary protocol: a request is a CALL of a function `penstock.<kind>`."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from base64 import b64decode
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
+from penstock.engines.remote.place import Place
+from penstock.engines.remote.tls import Plain, Tunnel, Wire
+from penstock.model.errors import AccessDenied, EngineUnavailable
+from penstock.wire import codec, iproto
+
+CHUNK = 256 * 1024
+SMALL = 64 * 1024
+"""More than this is sent by a thread of its own, so that no caller has to wait for the network."""
+KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+BIN = ((0xC4, 1), (0xC5, 2), (0xC6, 4))
+PAIR = b"\x92"
+"""Makes an array of a header and a body."""
+APART = 1 << 62
+"""Numbers below 0 are counted from here: in this protocol there are none."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[dict[int, int], dict[int, Any]]).decode
+_heads: dict[str, bytes] = {}
+
+
+def open_link(place: Place, ear: Ear) -> IprotoLink:
+    """Connect and log in."""
+    try:
+        sock = socket.create_connection((place.host, place.port), CONNECT_SECONDS)
+    except OSError as error:
+        raise EngineUnavailable(f"no server answers at {place.name}: {error}") from None
+    wire: Wire | None = None
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in KEEPALIVE.items():
+            if hasattr(socket, name):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        wire = Tunnel(sock, place) if place.tls else Plain(sock)
+        return IprotoLink(place, ear, wire)
+    except BaseException as error:
+        sock.close()
+        if isinstance(error, OSError):
+            raise EngineUnavailable(f"the server at {place.name} does not speak as it should: {error}") from None
+        raise
+
+
+class IprotoLink(Link):
+    """One socket, a thread that reads from it, and one that writes what is long."""
+
+    def __init__(self, place: Place, ear: Ear, wire: Wire) -> None:
+        self._place = place
+        self._ear = ear
+        self._wire = wire
+        self._sending = threading.Lock()
+        self._unsent: deque[bytes] = deque()
+        self._writer: threading.Thread | None = None
+        self._closed = False
+        self._greet()
+        wire.patience(None)
+        threading.Thread(target=self._read, name=f"penstock link to {place.name}", daemon=True).start()
+
+    # -- the first words ---------------------------------------------------------------------------
+
+    def _greet(self) -> None:
+        greeting = b""
+        while len(greeting) < iproto.GREETING_SIZE:
+            greeting += self._more()
+        if not greeting.startswith(b"Tarantool "):
+            raise EngineUnavailable(f"what listens at {self._place.name} is no server of penstock")
+        if self._place.login is None:
+            return
+        salt = b64decode(greeting[64:108])[: iproto.LOGIN_SALT_SIZE]
+        proof = _scramble(self._place.password(), salt)
+        body = _encode({iproto.USER: self._place.login, iproto.TUPLE: ["chap-sha1", proof]})
+        header = _encode({iproto.TYPE: iproto.AUTH, iproto.SYNC: 0})
+        self._wire.send(_sized(header + body))
+        unread = greeting[iproto.GREETING_SIZE :]
+        while (end := _frame_end(unread, 0)) is None or len(unread) < end:
+            unread += self._more()
+        answer, text = _decode(PAIR + unread[5:end])
+        if answer[iproto.TYPE]:
+            raise AccessDenied(
+                f"{self._place.name} does not let {self._place.login!r} in: {text.get(iproto.ERROR_TEXT)}"
+            )
+
+    def _more(self) -> bytes:
+        data = self._wire.receive(CHUNK)
+        if not data:
+            raise EngineUnavailable(f"the server at {self._place.name} closed the connection before it was logged in")
+        return data
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def send(self, number: int, seen: int, kind: str, payload: bytes) -> None:
+        head = _heads.get(kind)
+        if head is None:
+            head = _heads[kind] = b"\x82\x22" + _encode(f"penstock.{kind}") + b"\x21\x93"
+        size = len(payload)
+        wide = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+        code, width = BIN[wide]
+        frame = (
+            b"\x82\x00\x0a\x01"
+            + _encode(number if number > 0 else APART - number)
+            + head
+            + _encode(number)
+            + _encode(seen)
+            + bytes((code,))
+            + size.to_bytes(width, "big")
+            + payload
+        )
+        self._push(_sized(frame))
+
+    def _push(self, frame: bytes) -> None:
+        with self._sending:
+            if self._closed:
+                return
+            if not self._unsent and len(frame) <= SMALL:
+                try:
+                    rest = self._wire.send_some(frame)
+                except OSError:
+                    self._wire.shut()
+                    return
+                if not rest:
+                    return
+                frame = rest
+            self._unsent.append(frame)
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._write, name="penstock writer", daemon=True)
+                self._writer.start()
+
+    def _write(self) -> None:
+        """Send what is left, and end."""
+        while True:
+            with self._sending:
+                if not self._unsent or self._closed:
+                    self._writer = None
+                    return
+                frame = self._unsent[0]
+            try:
+                self._wire.send(frame)
+            except OSError:
+                self._wire.shut()
+                return
+            with self._sending:
+                self._unsent.popleft()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        why = "the server closed it"
+        unread = b""
+        try:
+            while data := self._wire.receive(CHUNK):
+                unread = self._take(unread + data if unread else data)
+        except OSError as error:
+            why = error.strerror or str(error)
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+        self.close()
+        self._ear.lost(self, why)
+
+    def _take(self, data: bytes) -> bytes:
+        """Hear all whole frames; answers the rest."""
+        at = 0
+        while (end := _frame_end(data, at)) is not None and end <= len(data):
+            header, body = _decode(PAIR + data[at + 5 : end])
+            at = end
+            code, number = header[iproto.TYPE], header[iproto.SYNC]
+            number = number if number < APART else APART - number
+            if code in (0, iproto.CHUNK):
+                failed, payload = body[iproto.DATA]
+                self._ear.heard(self, number if code == 0 else 0, failed, payload)
+            else:
+                text = f"{self._place.name} refused a request: {body.get(iproto.ERROR_TEXT)}"
+                denied = code & 0xFFF == iproto.ACCESS_DENIED
+                error = AccessDenied(text) if denied else EngineUnavailable(text)
+                self._ear.heard(self, number, True, codec.encode_error(error))
+        return data[at:] if at else data
+
+    def close(self) -> None:
+        with self._sending:
+            if not self._closed:
+                self._closed = True
+                self._wire.close()
+
+    def disown(self) -> None:
+        self._closed = True
+        self._wire.disown()
+
+
+def _sized(frame: bytes) -> bytes:
+    return b"\xce" + len(frame).to_bytes(4, "big") + frame
+
+
+def _frame_end(data: bytes, at: int) -> int | None:
+    """Where the frame that begins there ends; None: more bytes are needed to tell."""
+    if len(data) - at < iproto.PREFIX_SIZE:
+        return None
+    if data[at] != 0xCE:
+        raise EngineUnavailable("the server does not speak as it should")
+    return at + iproto.PREFIX_SIZE + int.from_bytes(data[at + 1 : at + iproto.PREFIX_SIZE], "big")
+
+
+def _scramble(secret: str, salt: bytes) -> bytes:
+    """The proof of chap-sha1 that one knows the secret."""
+    once = hashlib.sha1(secret.encode()).digest()
+    twice = hashlib.sha1(once).digest()
+    mask = hashlib.sha1(salt + twice).digest()
+    return bytes(a ^ b for a, b in zip(once, mask, strict=True))

@@ -1,0 +1,134 @@
+"""The bytes of a link: as they are, or encrypted.
+
+One thread reads and others write at the same time, which a socket of the ssl module is not made for. So encryption is
+a filter beside the socket, and nobody waits for the network while it is at work.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from abc import ABC, abstractmethod
+
+from penstock.engines.remote.place import Place
+from penstock.model.errors import UsageError
+
+CHUNK = 256 * 1024
+
+
+class Wire(ABC):
+    """Bytes in and out."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+
+    def patience(self, seconds: float | None) -> None:
+        """How long to wait for bytes."""
+        self._socket.settimeout(seconds)
+
+    @abstractmethod
+    def send(self, data: bytes) -> None:
+        """Send all, however long that takes."""
+
+    @abstractmethod
+    def send_some(self, data: bytes) -> bytes:
+        """Send what goes out without waiting; answers the rest."""
+
+    @abstractmethod
+    def receive(self, size: int) -> bytes:
+        """Some bytes; none at the end."""
+
+    def shut(self) -> None:
+        """Wake who reads: the connection is over."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.shut()
+        self._socket.close()
+
+    def disown(self) -> None:
+        """Forget it in a child; the parent's is as it was."""
+        os.close(self._socket.detach())
+
+
+class Plain(Wire):
+    """Bytes as they are."""
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def send_some(self, data: bytes) -> bytes:
+        try:
+            sent = self._socket.send(data, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return data
+        return b"" if sent == len(data) else data[sent:]
+
+    def receive(self, size: int) -> bytes:
+        return self._socket.recv(size)
+
+
+class Tunnel(Wire):
+    """Encrypted bytes."""
+
+    def __init__(self, sock: socket.socket, place: Place) -> None:
+        super().__init__(sock)
+        self._lock = threading.Lock()
+        """Of the filter; never held while waiting for the network, or both ends might wait for each other."""
+        self._sending = threading.Lock()
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context(place).wrap_bio(self._in, self._out, server_hostname=place.host)
+        while True:
+            try:
+                self._tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self._socket.sendall(self._out.read())
+                self._feed(self._socket.recv(CHUNK))
+        self._socket.sendall(self._out.read())
+
+    def _feed(self, data: bytes) -> None:
+        if data:
+            self._in.write(data)
+        else:
+            self._in.write_eof()
+
+    def send(self, data: bytes) -> None:
+        with self._sending:
+            with self._lock:
+                self._tls.write(data)
+                sealed = self._out.read()
+            self._socket.sendall(sealed)
+
+    def send_some(self, data: bytes) -> bytes:
+        return data  # by the thread that may wait
+
+    def receive(self, size: int) -> bytes:
+        while True:
+            with self._lock:
+                try:
+                    return self._tls.read(size)
+                except ssl.SSLWantReadError:
+                    pass
+                except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                    return b""
+            data = self._socket.recv(size)
+            with self._lock:
+                self._feed(data)
+
+
+def context(place: Place) -> ssl.SSLContext:
+    """What a client trusts and shows."""
+    try:
+        made = ssl.create_default_context(cafile=place.ca)
+        if place.cert is not None:
+            made.load_cert_chain(place.cert, place.key)
+    except OSError as error:
+        raise UsageError(f"the certificates for {place.name} cannot be read: {error}") from None
+    return made
