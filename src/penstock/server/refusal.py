@@ -14,6 +14,7 @@ from penstock.model.errors import (
     PayloadTooLarge,
     PenstockError,
     TubeNotFound,
+    shown,
 )
 from penstock.wire.iproto import ACCESS_DENIED, NO_SUCH_PROC, PROC_LUA, IprotoError
 
@@ -41,7 +42,13 @@ def not_taken() -> Refusal:
 
 def not_found(task_id: object) -> Refusal:
     """The tube has no such task."""
-    return Refusal(f"Task {task_id} not found")
+    return Refusal(f"Task {task_id} not found") if isinstance(task_id, int) else no_id(task_id, 0)
+
+
+def no_id(value: object, part: int) -> Refusal:
+    """Ids are numbers, unless the tube was created with others; `part`: of the index that would be looked at."""
+    text = f"Supplied key type of part {part} does not match index part type: expected unsigned"
+    return Refusal(f"{text}; got {shown(value)}", KEY_TYPE)
 
 
 def refusal(error: BaseException, function: str, login: str) -> IprotoError:

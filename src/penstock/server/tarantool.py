@@ -76,7 +76,14 @@ class Facade:
             except Refusal as error:
                 then(error)
                 return
-        self._caller.run(route, args, then)
+        caller = self._caller
+        if caller.holds:
+            caller.put_behind(route, args, then)
+            return
+        try:
+            route.run(route, args, then)
+        except Exception as error:
+            caller.refuse(route, then, error)
 
     def evaluate(self, text: str, args: Args, then: Reply) -> None:
         """EVAL: no Lua runs here; texts that clients send are known, and so is a text that calls one function."""
@@ -100,10 +107,10 @@ class Facade:
         given = name.encode(errors="replace").decode()
         function = given.removeprefix(OLD)
         run, tube = self._functions.get(function), TUBE
-        if function.startswith(TUBES):
+        if function.startswith(TUBES) or function == "queue":
             tube, colon, method = function.removeprefix(TUBES).rpartition(":")
             if not colon:
-                raise Refusal(f"attempt to call a table value: '{given}' is no function; tube and method are x:put")
+                raise Refusal(f"attempt to call a table value: '{given}' is no function, {TUBES}NAME:put is one")
             run = self._methods.get(method)
         if run is None:
             raise not_defined(given)

@@ -8,15 +8,17 @@ from typing import Any
 
 from penstock import payload
 from penstock.model import duration
+from penstock.model.duration import FOREVER
 from penstock.model.errors import UsageError, shown
 from penstock.model.task import Data, Draft, TaskId
 from penstock.model.tube import PRI_RANGE, TubeConfig, check_text
-from penstock.server.refusal import FIELD_MISSING, FIELD_TYPE, KEY_COUNT, KEY_TYPE, Refusal
+from penstock.server.refusal import FIELD_MISSING, FIELD_TYPE, KEY_COUNT, Refusal, no_id
 
 DATA_FIELD = {"fifo": 3, "fifottl": 8, "limfifottl": 8, "utube": 4, "utubettl": 9}
 """Where the data is in a tuple of each driver: clients see the number when they forget the data."""
 Options = dict[Any, Any]
 NONE: Options = {}
+NO_OPTIONS = Draft("")[1:]
 
 
 def data_of(args: Sequence[Any], config: TubeConfig) -> Any:
@@ -34,7 +36,7 @@ def encode(data: Any, config: TubeConfig) -> Data:
             return data.encode(errors="surrogateescape")
         return payload.encode(data, "bytes")
     try:
-        return payload.encode(data)
+        return payload.encode_unpacked(data)
     except UsageError:
         if (text := _no_utf8(data)) is not None:
             raise UsageError(
@@ -67,6 +69,9 @@ def options_of(args: Sequence[Any], index: int) -> Options:
 
 def draft(data: Data, config: TubeConfig, options: Options) -> Draft:
     """A task to be put. Options that the tube's kind has no use for are overlooked, and so are unknown ones."""
+    if not options:
+        bare: Draft = tuple.__new__(Draft, (data, *NO_OPTIONS))
+        return bare
     features = config.features
     pri, ttl, ttr = options.get("pri"), options.get("ttl"), options.get("ttr")
     delay, lane = options.get("delay"), options.get("utube")
@@ -107,12 +112,9 @@ def lane_of(value: Any) -> str | None:
 
 
 def seconds(value: Any, name: str) -> int:
-    """Microseconds; text that is a number is one, as in Lua."""
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise UsageError(f"{name} must be a number of seconds, got {shown(value)}") from None
+    """Microseconds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Refusal(f"attempt to compare {_lua_type(value)} with number: {name} is seconds, got {shown(value)}")
     return duration.micros(value, name)
 
 
@@ -121,9 +123,8 @@ def timeout_of(args: Sequence[Any]) -> int | None:
     value = args[0] if args else None
     if value is None:
         return None
-    if type(value) is not int and type(value) is not float:
-        raise Refusal(f"attempt to compare {_lua_type(value)} with number: a timeout is seconds, got {shown(value)}")
-    return duration.timeout(value)
+    length = seconds(value, "the timeout")
+    return None if length >= FOREVER else max(0, length)
 
 
 def _lua_type(value: Any) -> str:
@@ -141,7 +142,8 @@ def id_of(args: Sequence[Any], part: int = 1) -> TaskId:
         if 0 <= value < 1 << 63:
             return value
     elif value is None:
-        raise Refusal("Invalid key part count in an exact match (expected 2, got 1): a task's id is needed", KEY_COUNT)
+        wrong = f"(expected {part + 1}, got {part})"
+        raise Refusal(f"Invalid key part count in an exact match {wrong}: a task's id is needed", KEY_COUNT)
     elif isinstance(value, float) and value.is_integer() and 0 <= value < 1 << 53:
         return int(value)
     elif isinstance(value, str) and value:
@@ -149,8 +151,7 @@ def id_of(args: Sequence[Any], part: int = 1) -> TaskId:
         return value
     elif isinstance(value, list | tuple) and value and all(type(it) in (int, str) for it in value):
         return tuple(value)
-    text = f"Supplied key type of part {part} does not match index part type: expected unsigned"
-    raise Refusal(f"{text}; got {shown(value)}", KEY_TYPE)
+    raise no_id(value, part)
 
 
 def count_of(args: Sequence[Any]) -> int:
