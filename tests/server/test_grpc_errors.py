@@ -1,0 +1,218 @@
+"""Errors over gRPC: status, stable code, attributes; logins, TLS, health and limits."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.support.grpcs import Client, number
+from tests.support.postgres import until
+from tests.support.servers import Running
+
+import penstock
+from penstock.model import errors
+from penstock.server.settings import Limits
+from penstock.wire import messages, status
+from penstock.wire._generated import penstock_pb2 as pb
+
+PROTO = Path(penstock.__file__).parent / "wire" / "penstock.proto"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Running("memory:", port=None, grpc_port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    made = Client(server.grpc_url)
+    yield made
+    made.close()
+
+
+def refused(call, *args, **named):
+    with pytest.raises(grpc.RpcError) as failed:
+        call(*args, **named)
+    return failed.value
+
+
+def made(cls):
+    """An error of a class, with all its attributes."""
+    more = {
+        errors.EngineUnavailable: ("unknown",),
+        errors.NotOwner: ("ann",),
+        errors.LeaseLost: ("taken",),
+        errors.BatchError: ([None, errors.NotOwner("no", "bob"), None],),
+    }
+    return cls(f"the text of {cls.code}", *more.get(cls, ()))
+
+
+@pytest.mark.parametrize("cls", [*errors.ALL, errors.PenstockError], ids=lambda cls: cls.code)
+def test_every_error_comes_back_as_it_was(cls):
+    error = made(cls)
+    code, text, trailing = status.trailer(error)
+    assert code is status.STATUS.get(cls, grpc.StatusCode.UNKNOWN)
+    assert text == str(error)
+    assert dict(trailing)["penstock-code"] == cls.code
+    back = status.error(pb.Error.FromString(dict(trailing)["penstock-error-bin"]))
+    assert type(back) is cls
+    assert str(back) == str(error)
+    for name in ("outcome", "owner", "now"):
+        assert getattr(back, name, None) == getattr(error, name, None)
+    if cls is errors.BatchError:
+        assert [type(result) for result in back.results] == [type(None), errors.NotOwner, type(None)]
+        assert back.results[1].owner == "bob"
+
+
+def test_the_specification_lists_every_code_with_its_status():
+    listed = re.findall(r"^//     ([a-z_]+) +([A-Z_]+)\b", PROTO.read_text(), re.M)
+    assert listed == [(cls.code, status.STATUS[cls].name) for cls in errors.ALL]
+
+
+def test_the_task_of_a_failure_comes_along():
+    with penstock.connect("memory:") as queue:
+        task = queue.create_tube("jobs").put({"a": 1})
+        error = status.error(status.message(errors.TaskFailed("it failed", task)))
+    assert error.task == messages.task(task._record)
+    assert status.error(status.message(errors.TaskFailed("it is gone"))).task is None
+
+
+def test_what_does_not_fit_into_metadata_is_left_out():
+    results = [errors.UsageError("x" * 5000) for _ in range(50)]
+    _, text, trailing = status.trailer(errors.BatchError("y" * 5000, results))
+    assert len(text) == status.MAX_TEXT
+    assert sum(len(value) for _, value in trailing) < 4096
+
+
+def test_an_error_that_is_not_ours_is_no_answer(client):
+    client.close()
+    gone = Client("grpc://127.0.0.1:1")
+    failed = refused(gone.stub.ListTubes, pb.ListTubesRequest(), timeout=10)
+    error = status.error_of(failed)
+    assert isinstance(error, errors.EngineUnavailable)
+    assert error.outcome == "unknown"
+    gone.close()
+
+
+def test_refusals_of_calls(client):
+    client.open()
+    client.create("errors")
+    client.put("errors", "1")
+    cases = [
+        ("GetTube", pb.TubeName(tube="nowhere"), errors.TubeNotFound),
+        ("GetTube", pb.TubeName(tube="no name"), errors.UsageError),
+        ("CreateTube", pb.CreateTubeRequest(name="errors"), errors.TubeExists),
+        ("CreateTube", pb.CreateTubeRequest(name="x", kind="odd"), errors.UsageError),
+        ("CreateTube", pb.CreateTubeRequest(name="x", options=pb.TubeOptions(id="function")), errors.UsageError),
+        ("AlterTube", pb.AlterTubeRequest(tube="errors", unset=["nothing"]), errors.UsageError),
+        ("AlterTube", pb.AlterTubeRequest(tube="errors", options=pb.TubeOptions(payload="bytes")), errors.UsageError),
+        ("Peek", pb.TaskName(tube="errors", id=number(9)), errors.TaskNotFound),
+        ("Peek", pb.TaskName(tube="errors"), errors.UsageError),
+        ("Dig", pb.DigRequest(tube="errors", id=number(1)), errors.WrongState),
+        ("Snatch", pb.RestartRequest(tube="errors", id=number(1)), errors.NotTaken),
+        ("Release", pb.ReleaseRequest(tube="errors", lease=pb.Lease(id=number(1))), errors.NotTaken),
+        ("Release", pb.ReleaseRequest(tube="errors", lease=pb.Lease(id=number(1), token=5)), errors.LeaseLost),
+        ("Touch", pb.TouchRequest(tube="errors", lease=pb.Lease(id=number(1)), by_us=-1), errors.UsageError),
+        ("Cancel", pb.CancelRequest(tube="errors"), errors.UsageError),
+        ("Take", pb.TakeRequest(tube="errors", n=100_001), errors.UsageError),
+        ("Take", pb.TakeRequest(tube="errors", ttr_us=-1), errors.UsageError),
+        ("ListTasks", pb.ListTasksRequest(tube="errors", limit=-1), errors.UsageError),
+        ("ListTasks", pb.ListTasksRequest(tube="errors", limit=10_001), errors.UsageError),
+        ("Wait", pb.WaitRequest(tube="errors", id=number(1), timeout_us=0), errors.WaitTimeout),
+        ("Wait", pb.WaitRequest(tube="errors", id=number(9)), errors.TaskNotFound),
+        ("Result", pb.WaitRequest(tube="errors", id=number(9)), errors.TaskFailed),
+        ("Put", pb.PutRequest(tube="nowhere", drafts=[pb.Draft(json="1")]), errors.TubeNotFound),
+    ]
+    for verb, request, cls in cases:
+        failed = refused(client.call, verb, request)
+        error = status.error_of(failed)
+        assert type(error) is cls, (verb, error)
+        assert failed.code() is status.STATUS[cls], verb
+
+
+def test_drafts_are_refused_one_by_one(client):
+    client.create("drafts")
+    drafts = [
+        pb.Draft(),
+        pb.Draft(json="1", ttl_us=-1),
+        pb.Draft(json="2", key="k"),
+        pb.Draft(json="3", key="k"),
+        pb.Draft(json="4", repeat_us=0),
+        pb.Draft(json="5", max_attempts=0),
+        pb.Draft(json="6", lane="x" * 256),
+        pb.Draft(json=f'"{"x" * (1 << 20)}"'),
+        pb.Draft(raw=b"7"),
+        pb.Draft(json="8"),
+    ]
+    results = client.call("Put", pb.PutRequest(tube="drafts", drafts=drafts)).results
+    assert [result.error.code for result in results] == [
+        "usage", "usage", "", "duplicate_key", "usage", "usage", "usage", "payload_too_large", "usage", "",
+    ]  # fmt: skip
+
+
+def test_acks_are_refused_one_by_one(client):
+    client.open()
+    client.create("acks")
+    client.put("acks", "1", "2")
+    (task,) = client.take("acks")
+    items = [
+        pb.AckRequest.Finish(id=number(2)),
+        pb.AckRequest.Finish(id=task.id, token=task.token),
+        pb.AckRequest.Finish(id=number(7)),
+    ]
+    reply = client.call("Ack", pb.AckRequest(tube="acks", items=items))
+    assert reply.done == 1
+    assert [(each.index, each.error.code) for each in reply.refused] == [(0, "not_taken"), (2, "task_not_found")]
+
+
+def test_health(server, client):
+    stub = health_pb2_grpc.HealthStub(client.channel)
+    for service in ("", "penstock.v1.Queue"):
+        found = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+        assert found.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_health_says_when_a_server_goes():
+    server = Running("memory:", port=None, grpc_port=0)
+    client = Client(server.grpc_url)
+    watching = health_pb2_grpc.HealthStub(client.channel).Watch(health_pb2.HealthCheckRequest(), timeout=30)
+    assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+    server.stop()
+    assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    client.close()
+
+
+def test_a_message_that_is_too_big_is_refused_and_the_connection_goes_on():
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(frame=100_000)) as server:
+        client = Client(server.grpc_url)
+        client.create("jobs")
+        failed = refused(client.put, "jobs", f'"{"x" * 200_000}"')
+        assert failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.put("jobs", "1")[0].outcome == pb.NEW
+        client.close()
+
+
+def test_only_so_many_takes_may_wait():
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(waiting_each=2)) as server:
+        client = Client(server.grpc_url)
+        client.create("jobs")
+        client.open()
+        asked = pb.TakeRequest(tube="jobs", timeout_us=10**18)
+        first = [client.stub.Take.future(asked, metadata=client.session.metadata, timeout=30) for _ in range(2)]
+        until(lambda: server.server.core.engine.store.waiters == 2, "two should wait")
+        error = status.error_of(refused(client.call, "Take", asked))
+        assert isinstance(error, errors.EngineUnavailable)
+        assert error.outcome == "not_done"
+        client.put("jobs", "1", "2")
+        assert sorted(call.result().tasks[0].json for call in first) == ["1", "2"]
+        client.close()
+
+
+def test_a_port_that_is_taken_is_refused(server):
+    taken = server.server.port("grpc_port")
+    with pytest.raises(errors.UsageError, match="nobody can listen"):
+        Running("memory:", port=None, grpc_port=taken)

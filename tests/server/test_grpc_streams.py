@@ -1,0 +1,198 @@
+"""Tasks as they come: credit, receipts, and what becomes of tasks that nobody has read."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+import pytest
+from tests.support.grpcs import PATIENCE, Client, Feed
+from tests.support.postgres import until
+from tests.support.servers import Running
+
+from penstock.model import errors
+from penstock.wire import status
+from penstock.wire._generated import penstock_pb2 as pb
+
+SECOND = 1_000_000
+
+
+@pytest.fixture
+def server():
+    with Running("memory:", port=None, grpc_port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    made = Client(server.grpc_url)
+    made.create("jobs")
+    made.open()
+    yield made
+    made.close()
+
+
+class Taking:
+    """One TakeStream."""
+
+    def __init__(self, client, **first):
+        self.feed = Feed(pb.TakeDemand(tube="jobs", **first))
+        self.replies = client.stub.TakeStream(
+            iter(self.feed), metadata=client.session.metadata if client.session else (), timeout=PATIENCE
+        )
+
+    def demand(self, **fields):
+        self.feed.send(pb.TakeDemand(**fields))
+
+    def next(self):
+        return next(self.replies)
+
+
+def counts(client):
+    tasks = client.call("Statistics", pb.StatisticsRequest(tube="jobs")).tubes["jobs"].tasks
+    return tasks["ready"], tasks["taken"]
+
+
+def settled(client, ready, taken):
+    until(lambda: counts(client) == (ready, taken), f"{ready} tasks should be ready and {taken} taken")
+
+
+def test_no_more_is_taken_than_there_is_credit_for(client):
+    client.put("jobs", *map(str, range(10)))
+    taking = Taking(client, credit=3)
+    assert [task.json for task in taking.next().tasks] == ["0", "1", "2"]
+    assert counts(client) == (7, 3)
+    taking.demand(credit=2, read=1)
+    reply = taking.next()
+    assert (reply.number, [task.json for task in reply.tasks]) == (2, ["3", "4"])
+    assert counts(client) == (5, 5)
+    taking.feed.end()
+    assert list(taking.replies) == []
+
+
+def test_a_reply_has_at_most_so_many_tasks(client):
+    client.put("jobs", *map(str, range(5)))
+    taking = Taking(client, credit=5, most=2)
+    assert [len(taking.next().tasks) for _ in range(3)] == [2, 2, 1]
+    taking.feed.end()
+
+
+def test_tasks_are_sent_as_they_are_put(server, client):
+    taking = Taking(client, credit=10)
+    until(lambda: server.server.core.engine.store.waiters == 1, "the stream should wait")
+    client.put("jobs", "1")
+    assert [task.json for task in taking.next().tasks] == ["1"]
+    client.put("jobs", "2")
+    assert [task.json for task in taking.next().tasks] == ["2"]
+    taking.feed.end()
+    assert list(taking.replies) == []
+
+
+def test_a_cancelled_stream_gives_back_what_was_not_read(server, client):
+    client.put("jobs", *map(str, range(6)))
+    taking = Taking(client, credit=6, most=2)
+    first, second, third = (taking.next() for _ in range(3))
+    taking.demand(read=second.number)
+    assert third.number == 3
+    assert client.ack("jobs", *first.tasks).done == 2
+    settled(client, 0, 4)
+    taking.demand(credit=1)
+    until(lambda: server.server.core.engine.store.waiters == 1, "the receipt should have arrived, and then the credit")
+    taking.replies.cancel()
+    settled(client, 2, 2)
+    assert client.ack("jobs", *second.tasks).done == 2
+    assert [task.attempt for task in client.take("jobs", 10)] == [1, 1], "their attempt did not count"
+
+
+def test_a_stream_that_is_cut_gives_back_what_was_not_read(server, client):
+    client.put("jobs", "1")
+    other = Client(server.grpc_url)
+    other.session = client.session
+    taking = Taking(other, credit=5)
+    taking.next()
+    settled(client, 0, 1)
+    other.close()
+    settled(client, 1, 0)
+
+
+def test_a_stream_that_ends_well_gives_nothing_back(server, client):
+    client.put("jobs", "1", "2")
+    taking = Taking(client, credit=5)
+    (reply,) = [taking.next()]
+    taking.feed.end()
+    assert list(taking.replies) == []
+    until(lambda: server.server.core.engine.store.waiters == 0, "nobody should wait")
+    assert counts(client) == (0, 2)
+    assert client.ack("jobs", *reply.tasks).done == 2
+
+
+def test_a_drained_tube_ends_the_stream(client):
+    client.put("jobs", "1")
+    taking = Taking(client, credit=5, drain=True)
+    reply = taking.next()
+    client.ack("jobs", *reply.tasks)
+    assert [(reply.drained, len(reply.tasks)) for reply in taking.replies] == [(True, 0)]
+
+
+def test_the_end_of_the_session_ends_its_streams(client):
+    taking = Taking(client, credit=1)
+    client.put("jobs", "1")
+    taking.next()
+    taking.demand(credit=1)
+    client.session.close()
+    assert isinstance(refused(taking.next), errors.SessionExpired)
+
+
+def test_wrong_demands_are_refused(client):
+    taking = Taking(client, credit=1)
+    taking.demand(read=7)
+    assert isinstance(refused(taking.next), errors.UsageError)
+    assert isinstance(refused(Taking(client, credit=-1).next), errors.UsageError)
+    assert isinstance(refused(Taking(client, most=-1).next), errors.UsageError)
+    client.call("DropTube", pb.DropTubeRequest(tube="jobs", force=True))
+    assert isinstance(refused(Taking(client, credit=1).next), errors.TubeNotFound)
+    client.session = None
+    assert isinstance(refused(Taking(client, credit=1).next), errors.UsageError)
+
+
+def test_streams_beside_each_other_share_the_tasks(client):
+    number, streams = 400, 8
+    client.put("jobs", *map(str, range(number)))
+
+    def work(_):
+        found = []
+        taking = Taking(client, credit=10, most=10, drain=True)
+        for reply in taking.replies:
+            found += [task.json for task in reply.tasks]
+            if reply.tasks:
+                client.ack("jobs", *reply.tasks)
+                taking.demand(credit=len(reply.tasks), read=reply.number)
+        return found
+
+    with ThreadPoolExecutor(streams) as pool:
+        found = [text for part in pool.map(work, range(streams)) for text in part]
+    assert sorted(map(int, found)) == list(range(number))
+    assert counts(client) == (0, 0)
+
+
+def test_acks_are_answered_while_many_takes_wait(server, client):
+    client.put("jobs", "1")
+    (task,) = client.take("jobs")
+    waiting = [
+        client.stub.Take.future(
+            pb.TakeRequest(tube="jobs", timeout_us=10**18), metadata=client.session.metadata, timeout=PATIENCE
+        )
+        for _ in range(300)
+    ]
+    until(lambda: server.server.core.engine.store.waiters == 300, "all should wait")
+    assert client.ack("jobs", task).done == 1
+    assert client.session.keep_alive() == []
+    for call in waiting:
+        call.cancel()
+    until(lambda: server.server.core.engine.store.waiters == 0, "nobody should wait")
+
+
+def refused(call):
+    with pytest.raises(grpc.RpcError) as failed:
+        call()
+    return status.error_of(failed.value)
