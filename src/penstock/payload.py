@@ -33,6 +33,19 @@ def encode(data: Any, payload: Literal["json", "bytes"] = "json") -> Data:
     return _encode(data).decode()
 
 
+def encode_unpacked(data: Any) -> str:
+    """The same as encode() for what was unpacked from msgpack, and so has no types of anybody's own."""
+    try:
+        text = _encode(data)
+        plain = b"\\u0000" not in text and text.count(b"[") + text.count(b"{") <= MAX_DEPTH
+        if plain and _decode(text) == data:
+            return text.decode()
+    except (TypeError, ValueError, RecursionError):
+        pass
+    _check(data, MAX_DEPTH)
+    return _encode(data).decode()
+
+
 def decode(data: Data) -> Any:
     """The value that was put."""
     return data if isinstance(data, bytes) else _decode(data)

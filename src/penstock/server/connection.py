@@ -100,16 +100,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._tally.received += len(data)
-        if self._unread:
+        if self._unread or self._paused:
             self._unread += data
-            if len(self._unread) < self._wanted or self._paused:
-                return
-            data = bytes(self._unread)
-            self._unread.clear()
-        elif self._paused:
-            self._unread += data
-            return
-        self._read(data)
+            self._read_on()
+        else:
+            self._read(data)
 
     def pause_writing(self) -> None:
         self._pause(SLOW)
@@ -152,6 +147,8 @@ class Connection(asyncio.Protocol):
                     self._keep(data, at, 0)
                     self._pause(FULL)
                     return
+                if self.closing:
+                    return
                 at = stop
                 self._receive(data[start:stop])
         except IprotoError as error:
@@ -175,11 +172,11 @@ class Connection(asyncio.Protocol):
             usual = usual and type(name) is str and type(args) is list
         except (LookupError, TypeError, ValueError, RecursionError):
             usual = False
-        if usual and not self.closing:
-            self.open_requests += 1
-            self._call(sync, name, args, self._answer)
-        elif not self.closing:
+        if not usual:
             self._receive_any(frame)
+            return
+        self.open_requests += 1
+        self._call(sync, name, args, self._answer)
 
     def _receive_any(self, frame: bytes) -> None:
         """A request of any kind, right or wrong."""
@@ -302,14 +299,22 @@ class Connection(asyncio.Protocol):
 
     def _answer(self, sync: int, answer: list[Any] | Exception) -> None:
         """What a function returned, or why it was refused."""
-        if isinstance(answer, Exception):
-            self.refuse(sync, answer)
+        if type(answer) is not list:
+            self.refuse(sync, answer)  # type: ignore[arg-type]
             return
         try:
-            self._done(data_frame(sync, _encode(answer)))
+            frame = data_frame(sync, _encode(answer))
         except Exception as error:
             log.exception("an answer for %s could not be packed", self.peer.address)
             self.refuse(sync, Refusal(str(error)))
+            return
+        if self._leaving or self._paused:
+            self._done(frame)
+            return
+        self.open_requests -= 1
+        if not self._out:
+            self._door.write_soon(self)
+        self._out.append(frame)
 
     def _answer_shaped(self, sync: int, answer: list[Any] | Exception) -> None:
         """The same as functions were called once: everything returned is a row."""

@@ -16,6 +16,7 @@ from penstock.model.errors import UsageError
 from penstock.model.session import Session
 from penstock.model.task import Record, TaskId
 from penstock.model.tube import TubeConfig
+from penstock.server.auth import EVERYTHING
 from penstock.server.core import Core, log
 from penstock.server.peer import Peer
 from penstock.server.refusal import refusal
@@ -83,20 +84,15 @@ class Caller:
         self.peer = peer
         self.configs = Configs.of(core)
         self.leases: dict[tuple[str, TaskId], Held] = {}
-        self._holds = 0
+        self.holds = 0
+        """How many calls have another step before them; what comes behind them waits."""
         self._behind: deque[tuple[Route, Args, Reply]] = deque()
 
     # -- calls and their order ---------------------------------------------------------------------
 
-    def run(self, route: Route, args: Args, then: Reply) -> None:
-        """Call a function, behind those that are not through with their steps; what it raises is answered."""
-        if self._holds:
-            self._behind.append((route, args, then))
-            return
-        try:
-            route.run(route, args, then)
-        except Exception as error:
-            self.refuse(route, then, error)
+    def put_behind(self, route: Route, args: Args, then: Reply) -> None:
+        """Call a function behind those that are not through with their steps."""
+        self._behind.append((route, args, then))
 
     def _run(self, route: Route, args: Args, then: Reply) -> None:
         try:
@@ -110,17 +106,17 @@ class Caller:
 
     def hold(self) -> None:
         """Let what comes from now on wait: another step of this call must come before it."""
-        self._holds += 1
+        self.holds += 1
 
     def go_on(self) -> None:
         """The call that held up the others has asked for its last step."""
-        self._holds -= 1
-        while self._behind and not self._holds:
+        self.holds -= 1
+        while self._behind and not self.holds:
             self._run(*self._behind.popleft())
 
     def attempt(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], None]) -> None:
         """Perform an op; `done` gets what it answers or raises, asks for more or answers the call."""
-        self._holds += 1
+        self.holds += 1
         self.core.ask(op, partial(self._attempted, route, then, done))
 
     def _attempted(self, route: Route, then: Reply, done: Callable[[Any], None], answer: Any) -> None:
@@ -166,13 +162,18 @@ class Caller:
 
     def take(self, route: Route, timeout: int | None, then: Callable[[Any], None]) -> None:
         """Take one task; `then` gets the record, None, or an error."""
-        op = ops.Take(route.tube, 1, self.session())
-        self.peer.check(op, facade=True)
-        self.peer.takes()
+        peer = self.peer
+        op = ops.Take(route.tube, 1, peer.session if peer.session is not None and not peer.closed else self.session())
+        if peer.login is not EVERYTHING:
+            peer.check(op, facade=True)
+        peer.takes()
         self.core.ask(op, partial(self._taken, op, timeout, then))
 
     def _taken(self, op: ops.Take, timeout: int | None, then: Callable[[Any], None], answer: Any) -> None:
-        if type(answer) is list and not answer and timeout != 0 and not self.peer.closed:
+        if type(answer) is list and answer and not self.peer.closed:
+            then(answer[0])
+            self.peer.took()
+        elif type(answer) is list and not answer and timeout != 0 and not self.peer.closed:
             deadline = None if timeout is None else self.core.engine.clock.now() + timeout
             self._wait(Taker(op, deadline), timeout, partial(self._granted, op, then))
         else:
@@ -219,7 +220,7 @@ class Caller:
         leases = self.leases
         if len(leases) >= MAX_LEASES:
             del leases[next(iter(leases))]
-        leases[(tube, record.id)] = Held(record.token or 0, data)
+        leases[(tube, record.id)] = tuple.__new__(Held, (record.token or 0, data))
 
 
 def _log_refusal(answer: Any) -> None:
