@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +20,23 @@ from tests.cli.shell import PROGRAM, Shell, started
 PATIENCE = 60.0
 
 
+@functools.cache
+def runtime() -> str:
+    """A folder for sockets, whose names must be short."""
+    made = tempfile.mkdtemp(prefix="penstock")
+    atexit.register(shutil.rmtree, made, ignore_errors=True)
+    return made
+
+
 class Serving:
     """`with Serving(folder, "tasks.db") as server:`; leaving kills it, and whoever has taken over from it."""
 
     def __init__(self, folder: Path, store: str, *words: str, **environment: str) -> None:
         words = words if "--port" in words else (*words, "--port", "0")
-        runtime = folder / "run"
-        runtime.mkdir(mode=0o700, exist_ok=True)
-        self.folder = folder
-        self.environment = Shell(store, folder).environment(XDG_RUNTIME_DIR=os.fspath(runtime), **environment)
+        if "XDG_RUNTIME_DIR" not in environment:
+            environment["XDG_RUNTIME_DIR"] = runtime()
+        self.runtime = Path(environment["XDG_RUNTIME_DIR"])
+        self.environment = Shell(store, folder).environment(**environment)
         self.process: subprocess.Popen[Any] = started(
             [*PROGRAM, "serve", store, "--json", *words],
             cwd=folder,
@@ -46,7 +58,10 @@ class Serving:
 
     def next(self) -> dict[str, Any]:
         """What the process says that has taken over, once it serves."""
-        found: dict[str, Any] = json.loads(self.out.said('"pid"', after=1 + len(self._successors)))
+        try:
+            found: dict[str, Any] = json.loads(self.out.said('"pid"', after=1 + len(self._successors)))
+        except AssertionError:
+            raise AssertionError(f"nobody has taken over: {self.err.lines}") from None
         self._successors.append(found["pid"])
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -75,6 +76,8 @@ class Connection(asyncio.Protocol):
         """True once the connection is to end behind its last answer."""
         self._leaving = False
         """True once it is to end as soon as nothing is asked for and nothing held."""
+        self._reads = 0
+        self._reads_seen = -1
 
     # -- what the loop calls -----------------------------------------------------------------------
 
@@ -100,6 +103,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._tally.received += len(data)
+        self._reads += 1
         if self._unread or self._paused:
             self._unread += data
             self._read_on()
@@ -386,11 +390,11 @@ class Connection(asyncio.Protocol):
         self._leaving = True
         for wait in tuple(self.peer.waits):
             wait.leave()
-        self.leave_if_idle()
 
     def leave_if_idle(self) -> None:
-        """End if nothing is asked for and nothing held."""
-        if self._leaving and not self.open_requests and not self._unread:
+        """End if nothing is held, and nothing was asked for since the last time this was called."""
+        seen, self._reads_seen = self._reads_seen, self._reads
+        if seen == self._reads and not self.open_requests and not self._unread:
             self._if_free(self._end_if_idle, lambda: None)
 
     def _if_free(self, free: Callable[[], object], otherwise: Callable[[], object]) -> None:
@@ -405,9 +409,15 @@ class Connection(asyncio.Protocol):
         self._door.server.core.ask(ops.ListLeases(self.peer.session), then)
 
     def _send_last(self, frame: bytes) -> None:
-        self.send(frame)
         if not self.open_requests and not self._unread:
+            # The end has to arrive with the answer, or the next request may be on its way before it.
+            sock = self.transport.get_extra_info("socket")
+            if hasattr(socket, "TCP_CORK") and sock is not None and sock.family != socket.AF_UNIX:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+            self.send(frame)
             self.close()
+        else:
+            self.send(frame)
 
     def _end_if_idle(self) -> None:
         if not self.open_requests and not self._unread and not self._out:

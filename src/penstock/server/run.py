@@ -26,6 +26,8 @@ R = TypeVar("R")
 log = logging.getLogger("penstock.server")
 SCHEMES = {"port": "penstock", "grpc_port": "grpc", "http_port": "http"}
 MAX_PORT = 65535
+LEAST = 5.0
+"""Seconds that clients have to read their answers, however little time they are given to go over to another process."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"
 
@@ -186,7 +188,7 @@ class Program:
             self._control.close()
         stopping = asyncio.ensure_future(server.stop())
         at_once = asyncio.ensure_future(self._at_once.wait())
-        seconds = self._settings.drain_seconds
+        seconds = max(LEAST, self._settings.drain_seconds)
         await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
         at_once.cancel()
         if not stopping.done():

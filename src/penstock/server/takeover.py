@@ -37,8 +37,8 @@ ASKING = 30.0
 """Seconds that the old process may take for an answer."""
 STARTING = 120.0
 """Seconds that the new process may take to open the store."""
-MAX_PATH = 100
-"""Bytes of a Unix socket's name, which the kernel limits to 107; the new one has some more until it is in place."""
+MAX_PATH = 107
+"""Bytes of a Unix socket's name."""
 OTHERS = 0o077
 
 
@@ -156,12 +156,13 @@ class Control:
 
 
 def _unplaced(path: Path) -> Path:
-    return path.with_name(f"{path.name}.{os.getpid()}")
+    """What a socket is called until it is in place; shorter than any name it may get."""
+    return path.with_name(f".{os.getpid()}")
 
 
 def _bound(path: Path) -> socket.socket:
     """A Unix socket that only this user can reach, under a name for the time being."""
-    if len(os.fsencode(path)) > MAX_PATH - len(".4194304"):
+    if len(os.fsencode(path)) > MAX_PATH:
         raise UsageError(f"{path} is too long for a Unix socket")
     folder = path.parent
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
