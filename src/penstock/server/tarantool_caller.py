@@ -112,6 +112,7 @@ class Caller:
         """The call that held up the others has asked for its last step."""
         self.holds -= 1
         while self._behind and not self.holds:
+            self.core.fence()
             self._run(*self._behind.popleft())
 
     def attempt(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], None]) -> None:
