@@ -8,6 +8,8 @@ from itertools import count
 from pathlib import Path
 from time import perf_counter
 
+import apsw
+
 import penstock
 from bench import pg_server
 from bench.cell import Bound, Cell, Figures, Subject
@@ -19,6 +21,9 @@ SECTION = f"Spark on {CORES} cores, a step of the history lake"
 FIGURES = ("events/s",)
 LANES = 100
 PART = 1000
+COPIES = 10
+"""How often what happened is told, of other tasks each time: working through as many takes minutes."""
+COPIED = "event, from_state, to_state, reason, attempt, pri, lane, key, worker, error_class, error, ready_at, taken_at"
 _names = count()
 
 
@@ -39,6 +44,15 @@ def fill(url: str, tasks: int) -> int:
     return events
 
 
+def copies(table: str, task_id: str, width: int) -> str:
+    """SQL that adds the events of as many tasks again and again; task_id makes the id of a copy."""
+    return (
+        f"insert into {table} (seq, at, tube, task_id, {COPIED}) with recursive k (n) as "  # noqa: S608
+        f"(select 1 union all select n + 1 from k where n < {COPIES - 1}) "
+        f"select seq + k.n * {width}, at, tube, {task_id.format(width)}, {COPIED} from {table}, k"
+    )
+
+
 def step(url: str, folder: Path, events: int) -> Figures:
     from penstock.pipeline import step as steps
     from penstock.pipeline.lake import Lake
@@ -50,19 +64,33 @@ def step(url: str, folder: Path, events: int) -> Figures:
     return {"events/s": events / seconds}
 
 
-def subjects(url: str, folder: Path, scale: Scale) -> list[Subject]:
-    run = partial(step, url, folder, fill(url, scale.stored // 8))
+def subjects(url: str, folder: Path, events: int) -> list[Subject]:
+    run = partial(step, url, folder, events)
     run()
     return [Subject("penstock", warmed(run))]
 
 
 def on_postgres(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
     place = stack.enter_context(pg_server.place(folder))
-    return subjects(place.url, folder, scale)
+    events = fill(place.url, _tasks(scale))
+    with place.connect() as connection:
+        # Within the numbers that a transaction of the server has for its own events.
+        connection.execute(copies("events", "(task_id::bigint + k.n * {})::text", 1_000_000))
+    place.settle()
+    return subjects(place.url, folder, events * COPIES)
 
 
 def on_sqlite(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
-    return subjects(str(folder / "tasks.db"), folder, scale)
+    path = folder / "tasks.db"
+    events = fill(str(path), _tasks(scale))
+    connection = apsw.Connection(str(path))
+    connection.execute(copies("penstock_events", "task_id + k.n * {}", events))
+    connection.close()
+    return subjects(str(path), folder, events * COPIES)
+
+
+def _tasks(scale: Scale) -> int:
+    return max(PART, scale.stored // 80)
 
 
 _BOUNDS = (Bound("events/s", 100_000),)

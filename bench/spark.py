@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SECTION = f"Spark on {CORES} cores, putting the rows of a DataFrame"
-JDBC, COPY = "df.write.jdbc", "COPY"
+JDBC, JDBC_DEFAULT, COPY = "df.write.jdbc", "df.write.jdbc, as it comes", "COPY"
+BATCH = 10_000
 FIGURES = ("rows/s",)
 _files = itertools.count(1)
 TABLE = "create table plain (id bigserial primary key, data text not null)"
 ROW = """concat('{"n":', id, ',"url":"https://example.com/', id, '"}') as data"""
 NOTES = {
-    JDBC: "the same rows into a table with nothing but a number and a text, batchsize 10,000; each partition commits "
-    "for itself, so rows come twice when a task is tried again",
+    JDBC: f"the same rows into a table with nothing but a number and a text, batchsize {BATCH:,}; each partition "
+    "commits for itself, so rows come twice when a task is tried again",
+    JDBC_DEFAULT: "the same without the option: batches of 1,000",
     COPY: "psycopg, one connection, from a list of texts that is there already: no Spark, no tasks, no retries",
 }
 
@@ -66,7 +68,7 @@ def on_file(folder: Path, count: int) -> Figures:
     return put(str(folder / f"tasks{next(_files)}.db"), count)
 
 
-def theirs(folder: Path, count: int) -> Figures:
+def theirs(folder: Path, count: int, batch: int | None = BATCH) -> Figures:
     with pg_server.place(folder) as place:
         place.create()
         with place.connect() as connection:
@@ -76,7 +78,7 @@ def theirs(folder: Path, count: int) -> Figures:
             "user": "postgres",
             "driver": "org.postgresql.Driver",
             "dbtable": f"{place.name}.plain",
-            "batchsize": "10000",
+            **({} if batch is None else {"batchsize": str(batch)}),
         }
         return rate(frame(count).write.format("jdbc").mode("append").options(**options).save, count)
 
@@ -109,6 +111,7 @@ def on_postgres(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
         found.append(Subject(JDBC, missing=NO_JAR))
     else:
         found.append(Subject(JDBC, warmed(theirs, folder, count)))
+        found.append(Subject(JDBC_DEFAULT, partial(theirs, folder, count, None)))
     return [*found, Subject(COPY, partial(copy, folder, count))]
 
 
