@@ -8,6 +8,8 @@ import io
 import json
 import os
 import pty
+import shlex
+import signal
 import struct
 import subprocess
 import sys
@@ -40,6 +42,29 @@ def end_started() -> None:
         if process.poll() is None:
             process.kill()
             process.wait(PATIENCE)
+
+
+class Starter:
+    """Starts the program for scripts in little time, with what it needs imported already."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = str(folder / "starter")
+        self._words = [sys.executable, "-s", str(Path(__file__).with_name("starter.py")), self._path]
+        self._process = subprocess.Popen(
+            self._words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._process.stdout is not None and self._process.stdout.readline() == b"ready\n"
+
+    @property
+    def function(self) -> str:
+        """The program, as a function of a shell."""
+        words = [sys.executable, "-I", "-S", *self._words[2:]]
+        return f'penstock() {{ {shlex.join(words)} "$@"; }}'
+
+    def close(self) -> None:
+        """End it, and runs that go on."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate(timeout=PATIENCE)
 
 
 class Ran(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer.main
-from tests.cli.shell import PATIENCE, PROGRAM, Shell
+from tests.cli.shell import PATIENCE, PROGRAM, Shell, Starter
 
 import penstock
 from penstock.cli.app import PARTS, program
@@ -60,6 +60,13 @@ WITHOUT_SPARK = [command for command in COMMANDS if not command.name.startswith(
 """Examples of the others run in tests/spark/, which has a session for all of them."""
 
 
+@pytest.fixture(scope="module")
+def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    made = Starter(tmp_path_factory.mktemp("starter"))
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def shop(shell: Shell) -> Shell:
     """What the examples speak of: tubes with tasks, a file of URLs, a program with handlers."""
@@ -92,14 +99,14 @@ FINDS_NOTHING = ("release mail --older-than", "bury mail --older-than", "delete 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("command", WITHOUT_SPARK, ids=lambda command: command.name)
-def test_the_examples_of_a_command_run_in_a_shell(shop: Shell, command: Command):
+def test_the_examples_of_a_command_run_in_a_shell(shop: Shell, starter: Starter, command: Command):
     assert command.examples, "it has no example"
     for line in BEFORE.get(command.name, []):
         assert shop.inside(*shlex.split(line)).status == 0
     session = ""
     if any("$SESSION" in line for line in command.examples):
         session = shop.inside("take", "mail", "-n", "3", "--json").documents[0]["session"]
-    script = ['penstock() { "$PYTHON" -m penstock "$@"; }', "set -e"]
+    script = [starter.function, "set -e"]
     for line in command.examples:
         script.append(f"{line} || [ $? = 1 ]" if any(part in line for part in FINDS_NOTHING) else line)
     done = subprocess.run(
@@ -107,7 +114,7 @@ def test_the_examples_of_a_command_run_in_a_shell(shop: Shell, command: Command)
         capture_output=True,
         text=True,
         cwd=shop.folder,
-        env=shop.environment(PYTHON=sys.executable, SESSION=session),
+        env=shop.environment(SESSION=session),
         timeout=4 * PATIENCE,
     )
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,82 @@
+"""The program as a process of its own without the time that imports take: a fork of one that has them all.
+
+`python starter.py SOCKET` listens until it is killed. `python starter.py SOCKET WORD..` runs the program with these
+words there, with the files, folder and environment of this process, and ends as it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+
+SIZE = 4
+
+
+def ask(path: str, words: list[str]) -> int:
+    """The exit status of a run."""
+    asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        socket.send_fds(line, [len(asked).to_bytes(SIZE, "big")], [0, 1, 2])
+        line.sendall(asked)
+        return int(line.recv(SIZE) or b"255")
+
+
+def listen(path: str) -> None:
+    """Comes back in every run, with its words in sys.argv."""
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(path)
+        door.listen()
+        print("ready", flush=True)
+        while True:
+            line, _ = door.accept()
+            with line:
+                size, files, *_ = socket.recv_fds(line, SIZE, 3)
+                if not os.fork():
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    if attended(line, int.from_bytes(size, "big"), files):
+                        return
+                for file in files:
+                    os.close(file)
+
+
+def attended(line: socket.socket, size: int, files: list[int]) -> bool:
+    """Fork a run, wait for its end and tell; true in the run itself."""
+    words, environment, folder = json.loads(line.recv(size, socket.MSG_WAITALL))
+    pid = os.fork()
+    if pid:
+        _, status = os.waitpid(pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        line.sendall(str(code if code >= 0 else 128 - code).encode())
+        os._exit(0)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["penstock", *words]
+    return True
+
+
+def main() -> None:
+    path, *words = sys.argv[1:]
+    if words:
+        sys.exit(ask(path, words))
+    import apsw  # noqa: F401
+    import rich.table  # noqa: F401
+
+    from penstock.cli import main as run
+    from penstock.cli.app import program
+
+    program()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited for a run
+    listen(path)
+    run()
+
+
+if __name__ == "__main__":
+    main()
