@@ -20,6 +20,8 @@ from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
 from penstock.engines.line import Answer, Lines, Waiter, raised
 from penstock.engines.scan import Scan
+from penstock.engines.transactor import AwaitedTransactor as AwaitedTransactor
+from penstock.engines.transactor import Transactor as Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
 from penstock.model.duration import SECOND
@@ -64,6 +66,8 @@ class Store(ABC):
     """True for a store that stays when its last queue is closed: a named one in memory."""
     poll_seconds: float | None = None
     """How often to look for changes of other processes while somebody waits here."""
+    kept_together = 100
+    """Sessions that are kept alive in one transaction."""
     scanner = "penstock.engines.scan"
     """The module that reads for scan(); those of the engines load optional parts."""
     holdings = ""
@@ -89,6 +93,9 @@ class Store(ABC):
         self._keeping: dict[str, set[int]] = {}
         """Which engines of this process keep a session alive; two queues may share one."""
         self._alive_at: dict[str, int] = {}
+        self._heard: dict[str, int] = {}
+        self._next_alive = 0
+        """No session has to be kept alive before this moment."""
         self._next_tick: int | None = 0
         self._keeper: Keeper | None = None
         self._cancelled: dict[str, list[int]] = {}
@@ -243,11 +250,12 @@ class Store(ABC):
         """Try a waiter's op and, if that does not end the waiting, let it stand in line."""
         self.check_usable()
         with self._group.alone():
+            before = self._lines.count
             self._line_up((waiter,), self._perform((waiter.op,), strict))
         if self._outbox:
             self._announce()
-        if self._keeper is not None:
-            self._keeper.poke()
+        if self._keeper is not None and not before:
+            self._keeper.poke()  # it looks out for others only while somebody waits
 
     def perform_all(
         self, requests: Sequence[ops.Op[Any]], waiters: Sequence[Waiter], strict: bool = True
@@ -258,6 +266,7 @@ class Store(ABC):
         self.check_usable()
         with self._group.alone():
             # Who finds others in line is tried after them.
+            before = self._lines.count
             fresh: list[Waiter] = []
             late: list[Waiter] = []
             for waiter in waiters:
@@ -268,7 +277,7 @@ class Store(ABC):
                 self._line_up(late, self._perform_or_fail([waiter.op for waiter in late], strict))
         if self._outbox:
             self._announce()
-        if self._keeper is not None and not all(waiter.done for waiter in waiters):
+        if self._keeper is not None and self._lines.count and not before:
             self._keeper.poke()
         return answers[: len(requests)]
 
@@ -347,13 +356,27 @@ class Store(ABC):
 
     # -- sessions and time -------------------------------------------------------------------------
 
+    def hear(self, uuid: str, ttl: int) -> None:
+        """Somebody far away has given a sign of life for a session; it need not be written down yet to count."""
+        now = self.clock.now()
+        self._heard = {other: until for other, until in self._heard.items() if until > now}
+        self._heard[uuid] = now + ttl
+
+    def lives(self) -> set[str]:
+        """Sessions that must not end now: those kept here, and those heard of."""
+        now = self.clock.now()
+        return {*self._sessions, *(uuid for uuid, until in list(self._heard.items()) if until > now)}
+
     def keep(self, session: Session, engine: int) -> None:
         """Keep a session alive from now on, for one of the engines on this store."""
         self._keeping.setdefault(session.uuid, set()).add(engine)
         self._alive_at[session.uuid] = self.clock.now()
         self._sessions[session.uuid] = session
-        if self._keeper is not None:
-            self._keeper.poke()
+        moment = self.clock.now() + session.ttl // 3
+        if moment < self._next_alive:
+            self._next_alive = moment
+            if self._keeper is not None:
+                self._keeper.poke()
 
     def lose(self, session: Session, engine: int) -> None:
         """Stop keeping a session alive once no engine on this store does."""
@@ -381,25 +404,31 @@ class Store(ABC):
         return max(0.0005, min(pauses))
 
     def _keep_sessions(self, now: int) -> list[float]:
-        """Keep those alive that it is time for; answers the seconds until the next time of each."""
-        pauses = []
-        for session in self._kept_alive():
-            due = self._alive_at.get(session.uuid, now) + session.ttl // 3
-            if now >= due:
-                self._keep_alive(session)
-                due = now + session.ttl // 3
-            pauses.append((due - now) / SECOND)
-        return pauses
+        """Keep those alive that it is time for, all together; answers the seconds until the next time."""
+        if now >= self._next_alive:
+            due: list[Session] = []
+            self._next_alive = now + SECOND
+            for session in self._kept_alive():
+                moment = self._alive_at.get(session.uuid, now) + session.ttl // 3
+                if moment <= now:
+                    due.append(session)
+                    moment = now + session.ttl // 3
+                self._next_alive = min(self._next_alive, moment)
+            self._keep_alive(due)
+        return [(self._next_alive - now) / SECOND]
 
     def _kept_alive(self) -> list[Session]:
         """None where nothing can be written: a standby keeps its sessions from the moment it is promoted."""
         return list(self._sessions.values()) if self.writable else []
 
-    def _keep_alive(self, session: Session) -> None:
-        self._alive_at[session.uuid] = self.clock.now()
-        tokens = self.execute(ops.KeepAlive(session), strict=False)
-        if session.uuid in self._sessions:
-            self._cancelled[session.uuid] = tokens
+    def _keep_alive(self, sessions: Sequence[Session]) -> None:
+        for start in range(0, len(sessions), self.kept_together):
+            some = sessions[start : start + self.kept_together]
+            self._alive_at.update((session.uuid, self.clock.now()) for session in some)
+            answers = self.execute_many([ops.KeepAlive(session) for session in some], strict=False)
+            for session, tokens in zip(some, answers, strict=True):
+                if session.uuid in self._sessions:
+                    self._cancelled[session.uuid] = raised(tokens)
 
     _foreign_at = 0
     forsaken: Callable[[Store], None] | None = None
@@ -429,8 +458,7 @@ class Store(ABC):
         """A manual clock has moved."""
         if self.closed:
             return
-        for session in self._kept_alive():
-            self._keep_alive(session)
+        self._keep_alive(self._kept_alive())
         self.tick()
         self.serve_all()
         now = self.clock.now()
@@ -475,33 +503,3 @@ class Store(ABC):
     @abstractmethod
     def abandon(self) -> Store | None:
         """Close as though the process had been killed; answers the store that goes on, if it has to be made now."""
-
-
-class Transactor(ABC):
-    """A transaction the caller ends; ops given to it happen inside."""
-
-    connection: Any = None
-    """The engine's own connection, for statements of the caller in the same transaction; None in memory."""
-    store: Store
-    ended = False
-
-    @property
-    def begun(self) -> bool:
-        """False for a connection of the caller's on which no transaction is open."""
-        return True
-
-    def __repr__(self) -> str:
-        return f"<transaction on {self.store.name}, {'ended' if self.ended else 'open'}>"
-
-    @abstractmethod
-    def execute(self, op: ops.Op[R]) -> R: ...
-
-
-class AwaitedTransactor(Transactor):
-    """A transaction on a connection that belongs to an event loop."""
-
-    def execute(self, op: ops.Op[R]) -> R:
-        raise UsageError("this connection is awaited: pass it to a queue that aconnect() has opened")
-
-    @abstractmethod
-    async def perform(self, op: ops.Op[R]) -> R: ...

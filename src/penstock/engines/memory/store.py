@@ -25,6 +25,7 @@ from penstock.model.task import HistoryRow
 from penstock.model.tube import TubeConfig
 
 R = TypeVar("R")
+NEVER = 1 << 63
 
 
 class Before:
@@ -68,6 +69,8 @@ class MemoryTransaction(Transaction):
         self.epoch = next_epoch(0)
         self.token = self.epoch << 32
         self.numbers = 0
+        self._first_end = 0
+        """No session ends before this moment; a lower bound."""
         self.before: Before | None = None
         """What to come back to if the caller's transaction is undone."""
 
@@ -112,10 +115,16 @@ class MemoryTransaction(Transaction):
         self.numbers += old is None
         number = self.numbers if old is None else old.number
         self.sessions[session.uuid] = Holder(number, session, expires_at, attached)
+        self._first_end = min(self._first_end, expires_at)
         return self.sessions[session.uuid]
 
     def forget_holder(self, holder: Holder) -> None:
         del self.sessions[holder.session.uuid]
+
+    def settle_sessions(self, now: int) -> None:
+        if self._first_end <= now:
+            super().settle_sessions(now)
+            self._first_end = self.next_session_end() or NEVER
 
     def next_session_end(self) -> int | None:
         return min((holder.expires_at for holder in self.sessions.values()), default=None)
@@ -179,7 +188,7 @@ class MemoryStore(Store):
         self.data = data or MemoryTransaction()
         self.data.listened = self._listeners.keys()
         self.data.waiting = self.waiting
-        self.data.kept = self._sessions
+        self.data.lives = self.lives
         self.start()
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:

@@ -61,6 +61,9 @@ ASIDE = (
 class PostgresStore(Store):
     """One per process and schema."""
 
+    kept_together = 1
+    """Each beside what everybody else does, who may take their time."""
+
     poll_seconds: float = SHORTEST_POLL
     scanner = "penstock.engines.postgres.scan"
     holdings = "penstock.engines.postgres.holdings"
@@ -176,7 +179,7 @@ class PostgresStore(Store):
 
     def kept(self) -> str:
         """The sessions that this process keeps alive, as an array."""
-        return "{" + ",".join(self._sessions) + "}"
+        return "{" + ",".join(self.lives() if self._heard else self._sessions) + "}"
 
     def awaited(self) -> set[str]:
         """Tubes that somebody of this process waits on."""

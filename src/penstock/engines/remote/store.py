@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter, raised
 from penstock.engines.remote.asked import Asked, Waiting, lost_leases, not_done, taking
-from penstock.engines.remote.channel import Call, Channel, Request
+from penstock.engines.remote.channel import Call, Channel, Note, Request
 from penstock.engines.remote.clock import ServerClock
 from penstock.engines.remote.link import Link
 from penstock.engines.remote.place import Place
@@ -65,6 +65,7 @@ class RemoteStore(Store):
     def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
         if self.closed or self._pid != os.getpid() or getattr(self._local, "inside", False):
             self.check_usable()
+        self.show_life()
         asked = Asked(self, requests)
         self.channel.ask(asked)
         answers = asked.wait()
@@ -75,10 +76,25 @@ class RemoteStore(Store):
     def ask(self, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]) -> None:
         if self.closed or self._pid != os.getpid() or getattr(self._local, "inside", False):
             self.check_usable()
+        self.show_life()
         self.channel.ask(Asked(self, requests, then))
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         return Committed(self.execute_many(requests, strict), set(), (), None)
+
+    def show_life(self) -> None:
+        """Where the keeper is late, because the process stood still: whoever calls is alive."""
+        if not self._alive_at or not self.writable:
+            return
+        now = self.clock.now()
+        late = [
+            session
+            for session in list(self._sessions.values())
+            if now - self._alive_at.get(session.uuid, now) > session.ttl // 2
+        ]
+        if late:
+            self._alive_at.update((session.uuid, now) for session in late)
+            self.channel.ask(Note("alive", codec.pack([(session.uuid, session.ttl) for session in late])))
 
     def peek(self, tube: str, task: TaskId) -> Record | None:
         """A task as it is now."""
@@ -186,9 +202,10 @@ class RemoteStore(Store):
 
     @property
     def waiters(self) -> int:
-        if self._waits:
+        asked = [waiting for waiting in list(self._waits.values()) if waiting.link is not None]
+        if asked:
             self.execute(ops.GetMoment())  # by now they stand in line
-        return len(self._waits)
+        return sum(1 for waiting in asked if waiting.waiter in self._waits)
 
     def waiting(self, tube: str) -> int:
         return sum(1 for waiter in list(self._waits) if waiter.tube == tube and isinstance(waiter.op, ops.Take))
@@ -233,8 +250,7 @@ class RemoteStore(Store):
     def after_advance(self) -> None:
         if self.closed:
             return
-        for session in self._kept_alive():
-            self._keep_alive(session)
+        self._keep_alive(self._kept_alive())
         self.tick()
         self._announce()
 
@@ -317,6 +333,7 @@ class RemoteTransactor(Transactor):
         self._link = begin.link
 
     def execute(self, op: ops.Op[R]) -> R:
+        self.store.show_life()
         try:
             payload = self.store.channel.call("in", talk.encode_in(self._number, op), self._link)
         except EngineUnavailable as error:

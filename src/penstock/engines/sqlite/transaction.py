@@ -46,7 +46,7 @@ class SqliteTransaction(Transaction):
         self._tubes: dict[str, SqliteTube] = {}
         self._sessions: dict[str, Holder] | None = None
         self.first_end: int = 0
-        """No session ends before this moment; 0 while that is not known."""
+        """No session ends before this moment, a lower bound: thousands of them are not looked at for every change."""
         self.dirty: dict[int, SqliteTube] = {}
         self._used: dict[int, SqliteTube] = {}
         """What was dirty until it was written back."""
@@ -314,8 +314,9 @@ class SqliteTransaction(Transaction):
 
     def settle_sessions(self, now: int) -> None:
         # What a session holds in a tube that is out of reach could not be given back.
-        if not self._out_of_reach:
+        if self.first_end <= now and not self._out_of_reach:
             super().settle_sessions(now)
+            self.first_end = self.next_session_end() or NEVER
 
     now: Callable[[], int]
     """The store's clock, set by the store."""
@@ -337,7 +338,7 @@ class SqliteTransaction(Transaction):
             for number, uuid, name, ttl, direct, expires_at, attached in self.main.rows(SQL["load_sessions"]):
                 session = Session(uuid, name, ttl, bool(direct))
                 self._sessions[uuid] = Holder(number, session, expires_at, attached)
-            self._note_first_end()
+            self.first_end = self.next_session_end() or NEVER
         return self._sessions
 
     def holders(self) -> Iterable[Holder]:
@@ -351,16 +352,12 @@ class SqliteTransaction(Transaction):
         number = self.main.value(SQL["save_session"], values)
         holder = Holder(number, session, expires_at, attached)
         self._holders[session.uuid] = holder
-        self._note_first_end()
+        self.first_end = min(self.first_end, expires_at)
         return holder
 
     def forget_holder(self, holder: Holder) -> None:
         self.main.execute(SQL["delete_session"], (holder.number,))
         self._holders.pop(holder.session.uuid, None)
-        self._note_first_end()
-
-    def _note_first_end(self) -> None:
-        self.first_end = min((h.expires_at for h in self._holders.values()), default=NEVER)
 
     def next_session_end(self) -> int | None:
         return min((h.expires_at for h in self._holders.values()), default=None)
