@@ -21,7 +21,7 @@ SECTION = f"Spark on {CORES} cores, a step of the history lake"
 FIGURES = ("events/s",)
 LANES = 100
 PART = 1000
-COPIES = 10
+COPIES = 20
 """How often what happened is told, of other tasks each time: working through as many takes minutes."""
 COPIED = "event, from_state, to_state, reason, attempt, pri, lane, key, worker, error_class, error, ready_at, taken_at"
 _names = count()
@@ -75,7 +75,7 @@ def on_postgres(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
     events = fill(place.url, _tasks(scale))
     with place.connect() as connection:
         # Within the numbers that a transaction of the server has for its own events.
-        connection.execute(copies("events", "(task_id::bigint + k.n * {})::text", 1_000_000))
+        connection.execute(copies("events", "(task_id::bigint + k.n * {})::text", 500_000))
     place.settle()
     return subjects(place.url, folder, events * COPIES)
 
@@ -90,7 +90,7 @@ def on_sqlite(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
 
 
 def _tasks(scale: Scale) -> int:
-    return max(PART, scale.stored // 80)
+    return max(PART, scale.stored // 200)
 
 
 _BOUNDS = (Bound("events/s", 100_000),)
