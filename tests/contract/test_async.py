@@ -21,13 +21,14 @@ PATIENCE = 30
 
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
-def url(request, tmp_path):
-    return request.param.url(tmp_path)
+def url(request, tmp_path, clock):
+    url = request.param.url(tmp_path, clock)
+    yield url
+    request.param.clean(url)
 
 
 @pytest.fixture
-def connect(url):
-    clock = ManualClock()
+def connect(url, clock):
     return lambda: penstock.aconnect(url, clock=clock, durability="relaxed")
 
 

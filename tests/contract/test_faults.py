@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from tests.support.remotes import behind
 
 import penstock
 from penstock import EngineUnavailable, UsageError
@@ -17,7 +18,7 @@ from penstock.model import ops
 
 @pytest.fixture
 def store(bench, q):
-    found = open_store(bench.url)
+    found = open_store(behind(bench.url))
     assert found is not None
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.remotes import behind
 
 from penstock import State, UsageError
 from penstock.engines import open_store
@@ -630,7 +631,7 @@ def test_a_list_of_lanes_needs_a_limit_that_is_a_number(q):
 
 def remembered(url, name):
     """How many lanes a store keeps something about."""
-    store = open_store(url)
+    store = open_store(behind(url))
     if isinstance(store, MemoryStore):
         return len(store.data.tubes[name]._lanes)
     if isinstance(store, PostgresStore):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import ENGINES, Bench
 
 from penstock import DuplicateKey, TubeNotFound
@@ -14,7 +15,8 @@ from penstock.model.ledger import FORGOTTEN, Note
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def bench(request, tmp_path, clock):
-    bench = Bench(request.param, "blocking", tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(request.param, "blocking", tmp_path, clock)
     yield bench
     bench.close()
 

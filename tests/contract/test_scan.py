@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from tests.support import postgres
 from tests.support.engines import ENGINES, Bench
 
 import penstock
@@ -58,7 +59,8 @@ ODD = (
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def bench(request, tmp_path, clock):
-    bench = Bench(request.param, "blocking", tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(request.param, "blocking", tmp_path, clock)
     yield bench
     bench.close()
 

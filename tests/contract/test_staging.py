@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.support import postgres
 from tests.support.engines import ENGINES, Bench
 from tests.support.staging import rows, stream
 
@@ -34,7 +35,8 @@ NAMES = ["l'\\ane\t", "plain", None, "", "ü\nü", "%"]
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def bench(request, tmp_path, clock):
-    bench = Bench(request.param, "blocking", tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(request.param, "blocking", tmp_path, clock)
     yield bench
     bench.close()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support.engines import ENGINES, EngineUnderTest
 from tests.support.invariants import check, check_snapshot, dump, dump_snapshot, line
+from tests.support.remotes import behind
 from tests.support.snapshot import snapshot
 
 import penstock
@@ -61,8 +62,8 @@ class Side:
 
     def __init__(self, engine: EngineUnderTest, folder: Path, tubes: list[str]) -> None:
         self.engine = engine
-        self.url = engine.url(folder)
         self.clock = ManualClock()
+        self.url = engine.url(folder, self.clock)
         self.events: list[tuple[Any, ...]] = []
         self.queues: list[Any] = []
         self.lost: list[Any] = []
@@ -102,14 +103,15 @@ class Side:
 
     def view(self) -> tuple[Any, ...]:
         """All that can be compared, after a check that it is sound."""
-        store: Any = open_store(self.url)
+        url = behind(self.url)
+        store: Any = open_store(url)
         if isinstance(store, PostgresStore):
             seen, now = snapshot(self.url), self.clock.now()
             check_snapshot(seen, now, lowered=True)
             laned = (tube for tube in seen.tubes if tube.config.features.lanes)
             return dump_snapshot(seen), {tube.config.name: line(tube, now) for tube in laned}, self.events
-        check(self.url)
-        return dump(self.url), lines(store), self.events
+        check(url)
+        return dump(url), lines(store), self.events
 
     def close(self) -> None:
         for queue in (*self.queues, *self.lost):
@@ -398,7 +400,7 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
 
 
-EXAMPLES = {"sqlite": 60, "postgres": 20}
+EXAMPLES = {"sqlite": 60, "postgres": 20, "remote": 20}
 """How many histories of an engine; HISTORIES in the environment overrides it."""
 for engine in ENGINES[1:]:
     machine = type(f"HistoriesOf{engine.name.title()}", (Histories,), {"other": engine})

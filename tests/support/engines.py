@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support import postgres
+from tests.support import postgres, remotes
 from tests.support.blocking import Loop
 from tests.support.invariants import check
 
@@ -19,17 +19,23 @@ _names = itertools.count()
 
 class EngineUnderTest(NamedTuple):
     name: str
-    url: Callable[[Path], str]
+    place: Callable[[Path, ManualClock | None], str]
     durable: bool
     """Keeps tasks in a file, so that other processes can open it."""
     clean: Callable[[str], None] = lambda url: None
     """What to do with a place when its test is over."""
+    new_run: Callable[[str], None] = penstock.testing.new_run
+
+    def url(self, path: Path, clock: ManualClock | None = None) -> str:
+        """A new place; the clock is for what runs beside the process that opens it."""
+        return self.place(path, clock)
 
 
 ENGINES = (
-    EngineUnderTest("memory", lambda path: f"memory:test{next(_names)}", durable=False),
-    EngineUnderTest("sqlite", lambda path: str(path / "tasks.db"), durable=True),
-    EngineUnderTest("postgres", lambda path: postgres.lent_place(warm=True), True, postgres.give_back),
+    EngineUnderTest("memory", lambda path, clock: f"memory:test{next(_names)}", durable=False),
+    EngineUnderTest("sqlite", lambda path, clock: str(path / "tasks.db"), durable=True),
+    EngineUnderTest("postgres", lambda path, clock: postgres.lent_place(warm=True), True, postgres.give_back),
+    EngineUnderTest("remote", lambda path, clock: remotes.served(clock), False, remotes.stop, remotes.begin_run),
 )
 COLOURS = ("blocking", "async")
 
@@ -41,7 +47,7 @@ def is_needed(engine: EngineUnderTest, colour: str, at_the_door: bool) -> bool:
     """
     if at_the_door:
         return engine is ENGINES[0]
-    return engine.name != "postgres" or colour == "blocking"
+    return engine.name not in ("postgres", "remote") or colour == "blocking"
 
 
 class Bench:
@@ -50,7 +56,7 @@ class Bench:
     def __init__(self, engine: EngineUnderTest, colour: str, path: Path, clock: ManualClock) -> None:
         self.engine = engine
         self.colour = colour
-        self.url = engine.url(path)
+        self.url = engine.url(path, clock)
         self.clock = clock
         self._queues: list[Any] = []
         self._loop = Loop() if colour == "async" else None
@@ -70,13 +76,13 @@ class Bench:
 
     def new_run(self) -> Any:
         """Every process that had the store open is gone; this is the first one to open it again."""
-        penstock.testing.new_run(self.url)
+        self.engine.new_run(self.url)
         self._queues.clear()
         return self.connect()
 
     def close(self) -> None:
         try:
-            check(self.url)
+            check(remotes.behind(self.url))
         finally:
             for queue in self._queues:
                 queue.close()

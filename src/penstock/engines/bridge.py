@@ -182,14 +182,14 @@ class AsyncEngine:
     def _told(self, group: Group, answers: Callable[[], list[Answer]]) -> None:
         """The answers to a group are there; called in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            self._loop.call_soon_threadsafe(self._deliver_told, group, answers)
+            self._loop.call_soon_threadsafe(self._look_at, group, answers)
 
-    def _deliver_told(self, group: Group, answers: Callable[[], list[Answer]]) -> None:
+    def _look_at(self, group: Group, answers: Callable[[], list[Answer]]) -> None:
         try:
             found = answers()
         except Exception as error:
             found = [error] * len(group)
-        self._share_out(group, found)
+        self._deliver(group, found)
 
     def _work(self) -> None:
         while (group := self._jobs.get()) is not None:
@@ -198,16 +198,17 @@ class AsyncEngine:
             except Exception as error:
                 answers = [error] * len(group)
             with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-                self._loop.call_soon_threadsafe(self._deliver, group, answers)
+                self._loop.call_soon_threadsafe(self._done, group, answers)
 
-    def _deliver(self, group: Group, answers: list[Answer]) -> None:
+    def _done(self, group: Group, answers: list[Answer]) -> None:
+        """The thread is free for the next group."""
         if self._group:
             self._loop.call_soon(self._send)
         else:
             self._busy = False
-        self._share_out(group, answers)
+        self._deliver(group, answers)
 
-    def _share_out(self, group: Group, answers: list[Answer]) -> None:
+    def _deliver(self, group: Group, answers: list[Answer]) -> None:
         for (op, future), answer in zip(group, answers, strict=True):
             if future.cancelled():
                 self._undo(op, answer)

@@ -93,7 +93,7 @@ class Store(ABC):
         self._keeping: dict[str, set[int]] = {}
         """Which engines of this process keep a session alive; two queues may share one."""
         self._alive_at: dict[str, int] = {}
-        self._heard: dict[str, int] = {}
+        self._life_until: dict[str, int] = {}
         self._next_alive = 0
         """No session has to be kept alive before this moment."""
         self._next_tick: int | None = 0
@@ -359,13 +359,13 @@ class Store(ABC):
     def hear(self, uuid: str, ttl: int) -> None:
         """Somebody far away has given a sign of life for a session; it need not be written down yet to count."""
         now = self.clock.now()
-        self._heard = {other: until for other, until in self._heard.items() if until > now}
-        self._heard[uuid] = now + ttl
+        self._life_until = {other: until for other, until in self._life_until.items() if until > now}
+        self._life_until[uuid] = now + ttl
 
     def lives(self) -> set[str]:
         """Sessions that must not end now: those kept here, and those heard of."""
         now = self.clock.now()
-        return {*self._sessions, *(uuid for uuid, until in list(self._heard.items()) if until > now)}
+        return {*self._sessions, *(uuid for uuid, until in list(self._life_until.items()) if until > now)}
 
     def keep(self, session: Session, engine: int) -> None:
         """Keep a session alive from now on, for one of the engines on this store."""

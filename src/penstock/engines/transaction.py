@@ -263,8 +263,8 @@ class Transaction(ABC):
         self.touched: set[str] = set()
         self.listened: Container[str] = ()
         """Tubes with an on_task_change callback in this process."""
-        self.kept: Container[str] = ()
-        """Sessions that this process keeps alive."""
+        self.lives: Callable[[], Container[str]] = tuple
+        """Sessions that this process keeps alive, or has heard of."""
         self.waiting: Callable[[str], int] = lambda tube: 0
         """How many takers wait on a tube in this process."""
 
@@ -357,10 +357,11 @@ class Transaction(ABC):
         first = self.next_session_end()
         if first is None or first > now:
             return
+        lives = self.lives()
         for holder in sorted(self.holders(), key=lambda h: (h.expires_at, h.number)):
             if holder.expires_at > now:
                 break
-            if holder.session.uuid in self.kept:
+            if holder.session.uuid in lives:
                 # Its process lives: it is this one, and only had no time for a sign of life.
                 self.save_holder(holder.session, now + holder.session.ttl, holder.attached)
                 continue

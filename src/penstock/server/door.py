@@ -155,6 +155,9 @@ class Link:
         try:
             for op in requests:
                 self._peer.check(op)
+                if type(op) is ops.KeepAlive:
+                    # It counts from now, even if a transaction keeps everybody waiting.
+                    self._core.engine.store.hear(op.session.uuid, op.session.ttl)
         except AccessDenied:
             self._do_some(number, requests)
             return
@@ -251,6 +254,11 @@ class Link:
         self._book.unlisten(talk.decode_text(payload), self)
         self._answer(number, DONE)
 
+    def _alive(self, number: int, payload: bytes) -> None:
+        for uuid, ttl in talk.decode_alive(payload):
+            self._core.engine.store.hear(uuid, ttl)
+        self._answer(number, DONE)
+
     def _look(self, number: int, payload: bytes) -> None:
         asked = talk.decode_look(payload)
         self._peer.check(ops.GetStatistics(asked.tube))
@@ -312,6 +320,7 @@ KINDS: dict[str, Callable[[Link, int, bytes], None]] = {
     "leave": Link._leave,
     "listen": Link._listen,
     "unlisten": Link._unlisten,
+    "alive": Link._alive,
     "look": Link._look,
     "begin": Link._begin,
     "in": Link._in,

@@ -84,6 +84,7 @@ decode_hello: Callable[[bytes], Hello] = reader(Hello, "a hello")
 decode_welcome: Callable[[bytes], Welcome] = reader(Welcome, "a welcome")
 decode_number: Callable[[bytes], int] = reader(int, "a number")
 decode_text: Callable[[bytes], str] = reader(str, "a text")
+decode_alive: Callable[[bytes], list[tuple[str, int]]] = reader(list[tuple[str, int]], "a list of sessions")
 decode_look: Callable[[bytes], Look] = reader(Look, "a look")
 
 

@@ -11,7 +11,7 @@ from penstock.engines import outcomes
 from penstock.engines.line import Answer, Waiter
 from penstock.engines.remote.channel import Request
 from penstock.model import ops
-from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.model.task import Record, TaskId
 from penstock.wire import codec, talk
 
@@ -22,7 +22,19 @@ if TYPE_CHECKING:
 class Asked(Request):
     """A group of ops. Answers are decoded by whoever wants them, not by the thread that reads."""
 
-    __slots__ = ("_answers", "_doubt", "_gate", "_kept", "_said", "_store", "_then", "_unsafe", "ops", "takes")
+    __slots__ = (
+        "_answers",
+        "_doubt",
+        "_gate",
+        "_kept",
+        "_refused",
+        "_said",
+        "_store",
+        "_then",
+        "_unsafe",
+        "ops",
+        "takes",
+    )
 
     def __init__(
         self,
@@ -30,8 +42,11 @@ class Asked(Request):
         requests: Sequence[ops.Op[Any]],
         then: Callable[[Callable[[], list[Answer]]], None] | None = None,
     ) -> None:
-        super().__init__("do", codec.encode_ops(requests))
         self.ops = requests
+        self._kept: Sequence[int] = range(len(requests))
+        """Which of the ops were asked for, or asked for again."""
+        self._refused: dict[int, PenstockError] = {}
+        super().__init__("do", self._encoded())
         self.takes = any(type(op) is ops.Take for op in requests)
         self._store = store
         self._then = then
@@ -39,8 +54,19 @@ class Asked(Request):
         self._said: tuple[bool, bytes] | PenstockError | None = None
         self._answers: list[Answer] | None = None
         self._doubt = ""
-        self._kept: Sequence[int] = range(len(requests))
-        """Which of the ops were asked again; of the others nobody knows the outcome."""
+
+    def _encoded(self) -> bytes:
+        try:
+            return codec.encode_ops(self.ops)
+        except UsageError:
+            # What cannot be sent fails alone.
+            for index, op in enumerate(self.ops):
+                try:
+                    codec.encode_ops((op,))
+                except UsageError as error:
+                    self._refused[index] = error
+            self._kept = [index for index in self._kept if index not in self._refused]
+            return codec.encode_ops([self.ops[index] for index in self._kept])
 
     def answered(self, failed: bool, payload: bytes) -> None:
         if self.takes:
@@ -89,7 +115,7 @@ class Asked(Request):
             return [said] * len(self.ops)
         if len(self._kept) == len(self.ops):
             return codec.decode_answers(self.ops, said[1])
-        answers: list[Answer] = [outcomes.unknown(self._doubt) for _ in self.ops]
+        answers: list[Answer] = [self._refused.get(i) or outcomes.unknown(self._doubt) for i in range(len(self.ops))]
         for index, answer in zip(
             self._kept, codec.decode_answers([self.ops[index] for index in self._kept], said[1]), strict=True
         ):

@@ -54,6 +54,18 @@ class Request:
         return self.payload
 
 
+class Note(Request):
+    """A request whose answer nobody waits for."""
+
+    __slots__ = ()
+
+    def answered(self, failed: bool, payload: bytes) -> None:
+        pass
+
+    def failed(self, error: PenstockError) -> None:
+        pass
+
+
 class Call(Request):
     """A request that a thread waits for."""
 

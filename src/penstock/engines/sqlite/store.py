@@ -110,7 +110,7 @@ class SqliteStore(Store):
         tx = SqliteTransaction(database, self._open_temporary if own else lambda: None)
         tx.listened = self._listeners.keys() if own else ()
         tx.waiting = self.waiting
-        tx.kept = self._sessions
+        tx.lives = self.lives
         tx.now = self.clock.now
         return tx
 

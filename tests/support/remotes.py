@@ -1,0 +1,57 @@
+"""Servers of this process that stand in front of a store under test."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tests.support.servers import Running
+
+from penstock.engines import open_store
+from penstock.model.session import Session
+from penstock.testing import ManualClock, new_run
+
+_names = itertools.count()
+_running: dict[str, tuple[Running, str, Any]] = {}
+
+
+def served(clock: ManualClock | None = None, store: str | None = None) -> str:
+    """The URL of a new server of a store in memory."""
+    store = store or f"memory:served{next(_names)}"
+    running = Running(store, clock)
+    _running[running.url] = (running, store, clock)
+    return running.url
+
+
+def behind(url: str) -> str:
+    """The URL of the store itself."""
+    return _running[url][1] if url in _running else url
+
+
+def server(url: str) -> Running:
+    """The server of a URL."""
+    return _running[url][0]
+
+
+def begin_run(url: str) -> None:
+    """Everybody dies, the server too; another one is started there. Sessions of processes end with them."""
+    client: Any = open_store(url)
+    dead = {uuid for uuid, session in client._sessions.items() if session.direct}
+    new_run(url)
+    running, store, clock = _running[url]
+    running.stop()
+    found: Any = open_store(store)
+    for uuid in dead & set(found.data.sessions):
+        holder = found.data.sessions[uuid]
+        found.data.sessions[uuid] = holder._replace(session=Session(*holder.session[:3], direct=True))
+    new_run(store)
+    port = int(url.rpartition(":")[2])
+    _running[url] = (Running(store, clock, port=port), store, clock)
+
+
+def stop(url: str) -> None:
+    """The test is over."""
+    running, store, _ = _running.pop(url)
+    running.stop()
+    if (left := open_store(store)) is not None:
+        left.close()
