@@ -5,6 +5,7 @@ A speculative copy of a task never runs on the host of the first one, so one hos
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ DRIVERS = Path(__file__).parent / "drivers"
 
 
 @contextmanager
-def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
+def cluster(folder: Path) -> Iterator[str]:
     """The URL of a master with a worker of one core on each of two hosts; all of it ends with the context."""
     port = free_port()
     url = f"spark://{HOSTS[0]}:{port}"
@@ -38,7 +39,7 @@ def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
             **environment(),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": BRIEF,
+            "SPARK_DAEMON_JAVA_OPTS": f"{BRIEF} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
         }
         program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
         output = {"stdout": logs[-1], "stderr": subprocess.STDOUT}
@@ -48,7 +49,7 @@ def cluster(folder: Path, memory: str = "1G") -> Iterator[str]:
     try:
         log = start(HOSTS[0], "master.Master", "--port", str(port), "--webui-port", "0")
         _await(log, "I have been elected leader", started)
-        size = ("-c", "1", "-m", memory, "--webui-port", "0")
+        size = ("-c", "1", "-m", "1G", "--webui-port", "0")
         workers = [start(host, "worker.Worker", *size, "-d", str(folder / f"work-{host}"), url) for host in HOSTS]
         for log in workers:
             _await(log, "Successfully registered with master", started)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.spark import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.driver.extraJavaOptions": BRIEF,
-    "spark.executor.extraJavaOptions": BRIEF,
+    "spark.executor.extraJavaOptions": f"{BRIEF} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -43,6 +44,24 @@ def environment() -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def classes() -> Iterator[None]:
+    """Every JVM that a test starts begins with classes that are loaded already."""
+    options = archive.options(BRIEF, environment(), ROOT / "build")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", options)
+        yield
+
+
+@pytest.fixture(scope="session")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The master of a cluster for all tests that need one; its three processes take long to start."""
+    from tests.spark.cluster import cluster
+
+    with cluster(tmp_path_factory.mktemp("cluster")) as master:
+        yield master
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.spark.cluster import DRIVERS, cluster, drive
+from tests.spark.cluster import DRIVERS, drive
 from tests.spark.conftest import ROOT, environment
 from tests.support.postgres import give_back, lent_place
 from tests.worker.bench import until
@@ -39,13 +39,12 @@ def nothing_left_in(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.timeout(600)
-def test_the_same_job_runs_on_every_master(tmp_path: Path) -> None:
+def test_the_same_job_runs_on_every_master(standalone: str, tmp_path: Path) -> None:
     """On local masters it does in all the other tests."""
     with nothing_left_in(Path(pyspark.__file__).parent / "work"):
         run_on("local-cluster[2,1,512]", str(tmp_path / "tasks.db"), tmp_path)  # a file: all of it is on this machine
     url = lent_place()
-    with cluster(tmp_path, memory="512M") as master:
-        run_on(master, url, tmp_path)
+    run_on(standalone, url, tmp_path)
     give_back(url)
 
 

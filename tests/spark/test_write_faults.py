@@ -7,7 +7,7 @@ import signal
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark import faulty
-from tests.spark.cluster import cluster, drive
+from tests.spark.cluster import drive
 from tests.spark.places import PLACES, check_once
 from tests.support import postgres
 
@@ -83,13 +83,12 @@ def test_a_driver_that_is_killed_is_run_again_with_the_same_job(spark, url, queu
     check_once(queue, ROWS)
 
 
-def test_of_a_straggler_and_its_copy_one_counts_and_an_executor_that_is_killed_is_replaced(tmp_path):
+def test_of_a_straggler_and_its_copy_one_counts_and_an_executor_that_is_killed_is_replaced(standalone, tmp_path):
     file, server, other = str(tmp_path / "tasks.db"), postgres.place(), postgres.place()
     for url in (file, server, other):
         with penstock.connect(url) as queue:
             queue.create_tube("jobs")
-    with cluster(tmp_path) as master:
-        drive("load", master, "penstock", str(ROWS), f"straggles={other}", f"kills={file}", f"kills={server}")
+    drive("load", standalone, "penstock", str(ROWS), f"straggles={other}", f"kills={file}", f"kills={server}")
     for url in (file, server, other):
         with penstock.connect(url) as queue:
             check_once(queue, ROWS)
