@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import COLOURS, ENGINES, Bench, EngineUnderTest, is_needed
 
 from penstock.testing import ManualClock, waiting
@@ -65,7 +66,8 @@ def clock() -> ManualClock:
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """A store under test, over every engine, blocking and async."""
     engine, colour = request.param
-    bench = Bench(engine, colour, tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(engine, colour, tmp_path, clock)
     yield bench
     bench.close()
 

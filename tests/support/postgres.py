@@ -16,7 +16,8 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -435,7 +436,8 @@ class Lot:
         """Forget what is in the place; false if it is not for lending any more."""
         self._left -= 1
         own = self._connection.execute(OWN.encode(), [PLACE]).fetchall()
-        if self._left == 0 or self.shelf.left > LENT or not own:
+        whole = not self.warm or self.shelf.is_whole(self._connection)
+        if self._left == 0 or self.shelf.left > LENT or not own or not whole:
             self.close()
             self._server.drop_database(self.name)
             return False
@@ -477,12 +479,26 @@ def _model(server: Server) -> str:
     return name
 
 
+_warming = False
+
+
+@contextmanager
+def warmth() -> Iterator[None]:
+    """Places may be warm: for tests in which no other process comes to them, and functions stay as they are made."""
+    global _warming
+    before, _warming = _warming, True
+    try:
+        yield
+    finally:
+        _warming = before
+
+
 def lent_place(warm: bool = False) -> str:
     """A place without tubes; nobody else has it until it is given back.
 
-    warm: for tests that leave functions, indexes and connections as the engine makes them; `PAIRS=all` has none.
+    warm: a warm one inside of `warmth()`; `PAIRS=all` has none.
     """
-    warm = warm and os.environ.get("PAIRS") != "all"
+    warm = warm and _warming and os.environ.get("PAIRS") != "all"
     if warm:
         _heat()
     lot = next((lot for lot in _free if lot.warm == warm), None) or Lot(warm)

@@ -26,6 +26,7 @@ _SEQUENCE = re.compile(r"^create sequence (\S+);", re.M)
 _INSERT = re.compile(r"^insert into [^;]*;", re.M)
 # An alteration changes no part but this index, which may outlast the order that it is for.
 USED = "select number, config, to_regclass('{0}.tasks_' || number || '_stand') is not null from {0}.tubes"
+SHARED = "select max(oid)::bigint from pg_proc where pronamespace = to_regnamespace(%s) and proname !~ '_[0-9]+$'"
 NUMBERS = "pg_get_serial_sequence('{}.tubes', 'number')"
 
 
@@ -38,6 +39,7 @@ class Shelf:
         self._parts: dict[str, list[int]] = {}
         self._taken: set[int] = set()
         self._shapes: dict[int, str] = {}
+        self._shared: int | None = None
         self.left = 0
         """How many tubes have parts that nobody will use any more."""
 
@@ -62,6 +64,12 @@ class Shelf:
         if number not in self._taken:
             _make(connection, self.schema, number, config)
             self._shapes[number] = shape(config)
+
+    def is_whole(self, connection: Connection) -> bool:
+        """False when functions were made anew since: those of tubes that nobody had are gone then."""
+        row = connection.execute(SHARED.encode(), [self._quoted]).fetchone()
+        before, self._shared = self._shared, row and row[0]
+        return before in (None, self._shared)
 
     def collect(self, connection: Connection) -> None:
         """Empty the tubes that are there, and keep their parts. Those of tubes that are gone or big are left alone."""

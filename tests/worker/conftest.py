@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import COLOURS, ENGINES
 from tests.worker.bench import Bench
 
@@ -22,7 +23,8 @@ def _name(param: Any) -> str:
 
 def _opened(request: pytest.FixtureRequest, path: Path) -> Iterator[Bench]:
     engine, colour = request.param
-    bench = Bench(engine, colour, path, ManualClock())
+    with postgres.warmth():
+        bench = Bench(engine, colour, path, ManualClock())
     yield bench
     bench.close()
 
