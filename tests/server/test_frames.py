@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -175,16 +176,20 @@ def test_frames_may_come_in_pieces_and_many_at_once(raw: Raw) -> None:
     assert all(answer.data == ["RUNNING"] for answer in answers)
 
 
-def test_what_one_connection_asks_for_in_a_row_is_performed_in_this_order(raw: Raw) -> None:
-    raw.call("queue.create_tube", "order", "fifo", {"if_not_exists": True})
-    asked = []
-    for number in range(50):
-        asked += [call(number, "queue.tube.order:put", number), call(number, "queue.tube.order:take", 0)]
-    raw.send(b"".join(asked))
-    answers = [raw.answer().data for _ in asked]
-    assert [answer[0][2] for answer in answers[1::2]] == list(range(50))
-    raw.call("queue.tube.order:release_all")
-    raw.call("queue.tube.order:drop")
+def test_what_one_connection_asks_for_in_a_row_is_performed_in_this_order(tmp_path: Path) -> None:
+    with Running(str(tmp_path / "tasks.db")) as server, Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "order", "fifo")
+        asked = []
+        for number in range(50):
+            asked += [
+                call(number, "queue.tube.order:take", 0),
+                call(number, "queue.tube.order:put", number),
+                call(number, "queue.tube.order:take", 0),
+            ]
+        raw.send(b"".join(asked))
+        answers = [raw.answer().data for _ in asked]
+        assert answers[0::3] == [[]] * 50  # there is nothing before it is put
+        assert [answer[0][2] for answer in answers[2::3]] == list(range(50))
 
 
 def test_functions_that_are_called_the_old_way_answer_rows(raw: Raw) -> None:
