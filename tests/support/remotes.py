@@ -36,12 +36,12 @@ def server(url: str) -> Running:
 def begin_run(url: str) -> None:
     """Everybody dies, the server too; another one is started there. Sessions of processes end with them."""
     client: Any = open_store(url)
-    dead = {uuid for uuid, session in client._sessions.items() if session.direct}
+    living = {uuid for uuid, session in client._sessions.items() if not session.direct}
     new_run(url)
     running, store, clock = _running[url]
     running.stop()
     found: Any = open_store(store)
-    for uuid in dead & set(found.data.sessions):
+    for uuid in set(found.data.sessions) - living:
         holder = found.data.sessions[uuid]
         found.data.sessions[uuid] = holder._replace(session=Session(*holder.session[:3], direct=True))
     new_run(store)
