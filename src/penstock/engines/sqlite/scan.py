@@ -109,23 +109,25 @@ def _pages(database: Database, table: str, scan: Scan, shown: dict[str, str]) ->
     large = [place for place, name in enumerate(kinds, 1) if name in LARGE]
     full = True
     while full:
-        rows, full = _page(database.execute(sql, (last, *values)), large)
-        if rows:
-            last = rows[-1][0]
-            yield arrow.from_columns(kinds, list(zip(*rows, strict=True))[1:])
+        page, full = _page(database.execute(sql, (last, *values)), len(kinds) + 1, large)
+        if page[0]:
+            last = page[0][-1]
+            yield arrow.from_columns(kinds, page[1:])
 
 
-def _page(cursor: apsw.Cursor, large: list[int]) -> tuple[list[Any], bool]:
-    """Rows of a page, and whether there may be more."""
-    rows: list[Any] = []
+def _page(cursor: apsw.Cursor, width: int, large: list[int]) -> tuple[list[list[Any]], bool]:
+    """The columns of a page, and whether there may be more."""
+    columns: list[list[Any]] = [[] for _ in range(width)]
     size = 0
     while some := list(islice(cursor, AT_ONCE)):
-        rows += some
+        # Few rows are kept as objects of their own: the collector of garbage would look at them all.
+        for column, values in zip(columns, zip(*some, strict=True), strict=True):
+            column += values
         size += sum(len(row[place]) for place in large for row in some if row[place] is not None)
         if size >= PAGE_BYTES:
             cursor.close()
-            return rows, True
-    return rows, len(rows) == PAGE
+            return columns, True
+    return columns, len(columns[0]) == PAGE
 
 
 def _condition(scan: Scan) -> tuple[str, list[Any]]:
