@@ -61,12 +61,14 @@ def _file(place: Place, directory: str, lo: int, hi: int) -> dict[str, str | int
     import pyarrow.parquet as pq
 
     from penstock.engines import arrow
+    from penstock.spark.litter import spare_modules
 
+    spare_modules()
     name = f"{lo}-{hi}-{uuid.uuid4().hex[:12]}.parquet"
     path = Path(directory) / name
     rows = 0
     with pq.ParquetWriter(path, arrow.schema(EVENTS), compression="zstd") as file:
-        for table in _groups(place.store().scan(Scan("events", lo=lo, hi=hi))):
+        for table in _groups(place.scan(Scan("events", lo=lo, hi=hi))):
             file.write_table(table)
             rows += table.num_rows
     return {"path": name, "lo": lo, "hi": hi, "rows": rows, "size": path.stat().st_size}
