@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.support.engines import Bench
+from tests.support.remotes import survivors
 
 import penstock
 from penstock import NotWritable, SessionExpired, State
@@ -20,6 +21,7 @@ def detached(bench: Bench, ttl: float):
     engine.lose(target._session)
     target._session = target._session._replace(direct=False)
     engine.execute(ops.OpenSession(target._session))
+    survivors.add(target._session.uuid)
     return queue
 
 

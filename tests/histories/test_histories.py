@@ -22,7 +22,7 @@ from penstock.engines import open_store
 from penstock.engines.memory import MemoryStore, MemoryTube
 from penstock.engines.postgres.store import PostgresStore
 from penstock.model import ops
-from penstock.testing import ManualClock, lose, new_run
+from penstock.testing import ManualClock, lose
 
 _runs = itertools.count()
 SESSIONS = 3
@@ -352,7 +352,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         for side in self.sides:
-            new_run(side.url)
+            side.engine.new_run(side.url)
             side.open()
             side.listen()
             side.held.clear()

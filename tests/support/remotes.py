@@ -12,6 +12,8 @@ from penstock.model.session import Session
 from penstock.testing import ManualClock, new_run
 
 _names = itertools.count()
+survivors: set[str] = set()
+"""Sessions that a run does not end: to a server all of them are such, so tests name those that are meant to be."""
 _running: dict[str, tuple[Running, str, Any]] = {}
 
 
@@ -35,13 +37,11 @@ def server(url: str) -> Running:
 
 def begin_run(url: str) -> None:
     """Everybody dies, the server too; another one is started there. Sessions of processes end with them."""
-    client: Any = open_store(url)
-    living = {uuid for uuid, session in client._sessions.items() if not session.direct}
     new_run(url)
     running, store, clock = _running[url]
     running.stop()
     found: Any = open_store(store)
-    for uuid in set(found.data.sessions) - living:
+    for uuid in set(found.data.sessions) - survivors:
         holder = found.data.sessions[uuid]
         found.data.sessions[uuid] = holder._replace(session=Session(*holder.session[:3], direct=True))
     new_run(store)
