@@ -26,7 +26,7 @@ R = TypeVar("R")
 log = logging.getLogger("penstock.server")
 SCHEMES = {"port": "penstock", "grpc_port": "grpc", "http_port": "http"}
 MAX_PORT = 65535
-LEAST = 5.0
+LEAST = 2.0
 """Seconds that clients have to read their answers, however little time they are given to go over to another process."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"

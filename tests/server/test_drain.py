@@ -1,0 +1,167 @@
+"""An orderly end: what was asked is answered, what waits ends, what was held goes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import tarantool
+from tests.cli.shell import PATIENCE
+from tests.support.serving import Serving
+
+import penstock
+
+CALL, TYPE, SYNC, NAME, TUPLE = 10, 0, 1, 0x22, 0x21
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    path = os.fspath(tmp_path / "tasks.db")
+    with penstock.connect(path) as queue:
+        queue.create_tube("mail", "fifo")
+    return path
+
+
+@pytest.fixture
+def server(tmp_path: Path, store: str) -> Iterator[Serving]:
+    with Serving(tmp_path, store, "--durability", "relaxed", "--drain", "0") as running:
+        yield running
+
+
+def call(sync: int, name: str, *args: Any) -> bytes:
+    """A request as it goes over the wire."""
+    body = msgpack.packb({TYPE: CALL, SYNC: sync}) + msgpack.packb({NAME: name, TUPLE: args})
+    return b"\xce" + len(body).to_bytes(4, "big") + body
+
+
+class Raw:
+    """A connection that sends what it likes, and reads when it likes."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._file = self.socket.makefile("rb")
+        assert self._file.read(128).startswith(b"Tarantool")
+
+    def answer(self) -> int | None:
+        """The number of the next answer; None at the end."""
+        prefix = self._file.read(5)
+        if not prefix:
+            return None
+        frame = self._file.read(int.from_bytes(prefix[1:], "big"))
+        unpacker = msgpack.Unpacker(strict_map_key=False)
+        unpacker.feed(frame)
+        header = unpacker.unpack()
+        assert header[TYPE] == 0
+        return int(header[SYNC])
+
+    def close(self) -> None:
+        self._file.close()
+        self.socket.close()
+
+
+def test_everything_that_was_stored_was_answered(server: Serving, store: str):
+    client = Raw(server.port)
+    client.socket.sendall(b"".join(call(number, "queue.tube.mail:put", number) for number in range(1, 3001)))
+    answered = [client.answer()]
+    server.process.send_signal(signal.SIGTERM)
+    while (number := client.answer()) is not None:
+        answered.append(number)
+    client.close()
+    assert server.ended() == 0
+    with penstock.connect(store) as queue:
+        stored = [task.data for task in queue.tube("mail").tasks(limit=10_000)]
+    assert answered == stored and len(stored) >= 1
+
+
+def test_takes_that_wait_end_with_nothing_and_nobody_new_comes_in(server: Serving):
+    clients, got = [], list[Any]()
+    for _ in range(5):
+        client = tarantool.Connection("127.0.0.1", server.port)
+        clients.append(
+            (
+                client,
+                threading.Thread(
+                    target=lambda it: got.append(it.call("queue.tube.mail:take", ()).data), args=(client,)
+                ),
+            )
+        )
+    for _, thread in clients:
+        thread.start()
+    other = tarantool.Connection("127.0.0.1", server.port)
+    while other.call("queue.statistics", ("mail",)).data[0]["calls"] is None:
+        pass
+    other.close()
+    assert server.stop() == 0
+    for client, thread in clients:
+        thread.join(PATIENCE)
+        client.close()
+    assert len(got) == 5 and all(answer in ([], [None]) for answer in got)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), PATIENCE)
+
+
+def test_what_clients_of_tarantool_held_is_ready_again(server: Serving, store: str):
+    client = tarantool.Connection("127.0.0.1", server.port)
+    client.call("queue.tube.mail:put", ("a",))
+    client.call("queue.tube.mail:take", (0,))
+    assert server.stop() == 0
+    client.close()
+    with penstock.connect(store) as queue:
+        task = queue.tube("mail").take()
+        assert task is not None and task.data == "a"
+
+
+@pytest.fixture
+def slow(server: Serving, store: str) -> Iterator[Raw]:
+    """A client that asks for much and reads nothing."""
+    with penstock.connect(store) as queue:
+        id = queue.tube("mail").put("x" * 1_000_000).id
+    client = Raw(server.port)
+    client.socket.sendall(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
+    assert client.answer() == 1
+    yield client
+    client.close()
+
+
+def test_a_client_that_does_not_read_is_waited_for_and_then_left(server: Serving, slow: Raw):
+    assert server.stop() == 1
+    server.err.said("clients have not read their answers within 2 s: stopping without them")
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):
+    with Serving(tmp_path, store, "--drain", "600") as server:
+        with penstock.connect(store) as queue:
+            id = queue.tube("mail").put("x" * 1_000_000).id
+        client = Raw(server.port)
+        client.socket.sendall(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
+        assert client.answer() == 1
+        server.process.send_signal(signal.SIGTERM)
+        server.err.said("SIGTERM: answering what was asked, then stopping")
+        server.process.send_signal(signal.SIGTERM)
+        server.err.said("SIGTERM again: stopping at once")
+        assert server.ended() == 1
+        client.close()
+
+
+def test_clients_of_the_library_wait_for_the_next_server(tmp_path: Path, store: str):
+    with Serving(tmp_path, store) as server, penstock.connect(server.url) as queue:
+        tube, got = queue.tube("mail"), list[Any]()
+        held = tube.put("held")
+        assert tube.take() is not None
+        thread = threading.Thread(target=lambda: got.append(tube.take(timeout=60)))
+        thread.start()
+        assert server.stop() == 0
+        with Serving(tmp_path, store, "--port", str(server.port)):
+            tube.put("later")
+            thread.join(PATIENCE)
+            assert got[0].data == "later"
+            got[0].ack()
+            tube.ack(held.id)  # its session goes on
+            assert tube.statistics().tasks["total"] == 0
