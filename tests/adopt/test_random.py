@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,6 +18,8 @@ from tests.support.shop import shop_on
 from penstock import PenstockError
 from penstock.testing import ManualClock
 
+# Hundreds of calls: a busy machine may need longer than for other tests.
+pytestmark = pytest.mark.timeout(600)
 LETTERS = st.sampled_from(["R", "R", "R", "T", "W", "B", "Z", "D", "x", None])
 KEYS = st.integers(1, 6)
 LANES = st.sampled_from([None, "", "north", "south"])
@@ -141,10 +144,14 @@ class Orders(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.bench.close()
+            check(self.bench.url)
         finally:
+            # First, for the whole database may go when its place is given back.
             self.shop.close()
-            self._folder.cleanup()
+            try:
+                self.bench.close()
+            finally:
+                self._folder.cleanup()
 
 
 class OrdersInFile(Orders):
