@@ -55,7 +55,11 @@ class Raw:
     def __init__(self, port: int, timeout: float = 30.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self._buffer = b""
-        self.greeting = self._take(GREETING)
+        try:
+            self.greeting = self._take(GREETING)
+        except BaseException:
+            self.close()
+            raise
 
     def send(self, content: bytes) -> None:
         self.socket.sendall(content)

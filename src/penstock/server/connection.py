@@ -150,6 +150,7 @@ class Connection(asyncio.Protocol):
                 if self.open_requests >= limits.pipeline and self._is_full():
                     self._keep(data, at, 0)
                     self._pause(FULL)
+                    self._door.full.add(self)
                     return
                 if self.closing:
                     return
@@ -345,7 +346,7 @@ class Connection(asyncio.Protocol):
         else:
             self.send(frame)
         if self._paused & FULL:
-            self._resume(FULL)
+            self.go_on_reading()
 
     def send(self, frame: bytes) -> None:
         """Write a frame with the others of this turn."""
@@ -427,6 +428,12 @@ class Connection(asyncio.Protocol):
         if self.peer.login.unknown:
             log.warning("%s did not log in within %g s", self.peer.address, self._limits.login_seconds)
             self.transport.abort()
+
+    def go_on_reading(self) -> None:
+        """Some requests may have been answered, or wait for a task now and do not count."""
+        if not self._is_full():
+            self._door.full.discard(self)
+            self._resume(FULL)
 
     def _pause(self, why: int) -> None:
         if not self._paused and not self.lost:

@@ -21,6 +21,7 @@ from penstock.engines import Engine
 from penstock.engines.line import Answer, Waiter
 from penstock.model import ops
 from penstock.model.errors import EngineUnavailable
+from penstock.server.settings import Limits
 from penstock.server.tally import Tally
 
 R = TypeVar("R")
@@ -117,14 +118,16 @@ class Core:
     """Performs ops for a loop. Everything but `soon` and `woken` is called in the loop."""
 
     def __init__(
-        self, engine: Engine, loop: asyncio.AbstractEventLoop, threaded: bool = False, most_waiting: int = 100_000
+        self, engine: Engine, loop: asyncio.AbstractEventLoop, threaded: bool = False, limits: Limits | None = None
     ) -> None:
         self.engine = engine
         self.loop = loop
         self.tally = Tally()
         self.waiting = 0
         """How many callers wait."""
-        self._most_waiting = most_waiting
+        self.limits = limits or Limits()
+        self.after: list[Callable[[], object]] = []
+        """Called when all answers of a turn have been given."""
         self._threaded = threaded
         self._cautious_until = 0.0
         self.turn = Turn()
@@ -175,9 +178,9 @@ class Core:
         timed = seconds is not None and not self.engine.clock.manual
         waiting = Wait(self, waiter, self.loop.time() + (seconds or 0.0) if timed else None, then)
         self.waiting += 1
-        if self.waiting > self._most_waiting:
+        if self.waiting > self.limits.waiting:
             waiting.left = True
-            waiter.resolve(EngineUnavailable(f"{self._most_waiting} callers wait here already; try again later"))
+            waiter.resolve(EngineUnavailable(f"{self.limits.waiting} callers wait here already; try again later"))
             return waiting
         self.turn.waits.append(waiting)
         if not self._busy:
@@ -251,6 +254,8 @@ class Core:
                 wait.waiter.give_up()
             wait.lined_up()
         self._deliver_woken()
+        for call in self.after:
+            call()
 
     def _deliver_woken(self) -> None:
         while self._woken:

@@ -34,8 +34,11 @@ class IprotoDoor(Door):
         self.limits = server.settings.limits
         self.uuid = str(uuid.uuid4())
         self.connections: set[Connection] = set()
-        self._full: list[Connection] = []
+        self._to_write: list[Connection] = []
         """Connections that have something to write."""
+        self.full: set[Connection] = set()
+        """Connections that have so many open requests that no more are read."""
+        server.core.after.append(self._after_turn)
         self._listener: asyncio.Server | None = None
         self._leaving: set[asyncio.Task[None]] = set()
         self._empty = asyncio.Event()
@@ -71,6 +74,7 @@ class IprotoDoor(Door):
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
         self.connections.discard(connection)
+        self.full.discard(connection)
         if not self.connections:
             self._empty.set()
 
@@ -92,14 +96,21 @@ class IprotoDoor(Door):
 
     def write_soon(self, connection: Connection) -> None:
         """Write what a connection has to say at the end of this turn of the loop."""
-        if not self._full:
+        if not self._to_write:
             self.server.core.loop.call_soon(self._write)
-        self._full.append(connection)
+        self._to_write.append(connection)
 
     def _write(self) -> None:
-        full, self._full = self._full, []
-        for connection in full:
+        connections, self._to_write = self._to_write, []
+        for connection in connections:
             connection.write()
+
+    def _after_turn(self) -> None:
+        if self._to_write:
+            self._write()
+        if self.full:
+            for connection in tuple(self.full):
+                connection.go_on_reading()
 
     @staticmethod
     def address(transport: asyncio.BaseTransport) -> str:

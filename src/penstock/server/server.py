@@ -79,7 +79,7 @@ class Server:
         self._engine = await loop.run_in_executor(None, open_engine, settings.url, self._clock, settings.durability)
         # A commit that is synced, or made elsewhere, would keep the loop waiting.
         slow = settings.durability == "strict" or engine_name(settings.url) == "postgresql"
-        self.core = Core(self._engine, loop, threaded=slow, most_waiting=settings.limits.waiting)
+        self.core = Core(self._engine, loop, threaded=slow, limits=settings.limits)
         self.sessions = Sessions(self.core)
         for name, module in DOORS.items():
             if getattr(settings, name) is not None:

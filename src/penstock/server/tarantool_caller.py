@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from penstock.engines.line import Producer, Taker, raised
 from penstock.model import ops
 from penstock.model.duration import SECOND
-from penstock.model.errors import UsageError
+from penstock.model.errors import EngineUnavailable, UsageError
 from penstock.model.session import Session
 from penstock.model.task import Record, TaskId
 from penstock.model.tube import TubeConfig
@@ -206,12 +206,11 @@ class Caller:
             self.peer.waits.discard(waiting)
             then(answer)
 
-        seconds = None if timeout is None else timeout / SECOND
-        try:
-            waiting = self.core.wait(waiter, seconds, done)
-        except Exception as error:
-            then(error)
+        if len(self.peer.waits) >= self.core.limits.waiting_each:
+            then(EngineUnavailable(f"{len(self.peer.waits)} calls of this connection wait already; use fewer"))
             return
+        seconds = None if timeout is None else timeout / SECOND
+        waiting = self.core.wait(waiter, seconds, done)
         self.peer.waits.add(waiting)
 
     # -- leases ------------------------------------------------------------------------------------

@@ -1,0 +1,156 @@
+"""What one client may use, and all of them."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from tests.server.raw import PING, Raw, call, frame
+from tests.support.servers import Running, loop
+from tests.worker.bench import until
+
+from penstock.server.settings import Limits
+
+STATE = "queue.state"
+
+
+def connections(server: Running) -> int:
+    return len(server.server.doors["port"].connections)
+
+
+def test_one_connection_too_many_is_closed_and_the_others_stay() -> None:
+    with Running("memory:", limits=Limits(connections=3)) as server:
+        port = server.server.port()
+        inside = [Raw(port) for _ in range(3)]
+        with pytest.raises((EOFError, ConnectionError)):
+            Raw(port)
+        assert all(raw.call(STATE) == ["RUNNING"] for raw in inside)
+        inside.pop().close()
+        until(lambda: connections(server) == 2)
+        with Raw(port) as again:
+            assert again.call(STATE) == ["RUNNING"]
+        for raw in inside:
+            raw.close()
+
+
+def test_requests_beyond_the_pipeline_are_read_later_and_none_is_lost(tmp_path: Path) -> None:
+    most = 0
+    with Running(str(tmp_path / "tasks.db"), limits=Limits(pipeline=10)) as server, Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "mail", "fifo")
+        door = server.server.doors["port"]
+        (connection,) = door.connections
+        receive = connection.facade.call
+
+        def watched(*args: object) -> None:
+            nonlocal most
+            most = max(most, connection.open_requests)
+            receive(*args)
+
+        connection.facade.call = watched
+        raw.send(b"".join(call(number, "queue.tube.mail:put", number) for number in range(1000)))
+        answers = [raw.answer() for _ in range(1000)]
+    assert [answer.sync for answer in answers] == list(range(1000))
+    assert all(answer.error is None for answer in answers)
+    assert most == 10
+
+
+def test_takes_that_wait_do_not_fill_the_pipeline() -> None:
+    with Running("memory:", limits=Limits(pipeline=10)) as server, Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "mail", "fifo")
+        raw.send(b"".join(call(number, "queue.tube.mail:take") for number in range(100, 150)))
+        until(lambda: server.server.core.waiting == 50)
+        raw.send(call(1, "queue.tube.mail:put", "x"))
+        assert sorted(raw.answer().sync for _ in range(2)) == [1, 100]
+
+
+def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
+    limits = Limits(unsent=4 << 20, frame=2 << 20)
+    with Running("memory:", limits=limits) as server, Raw(server.server.port()) as greedy:
+        greedy.call("queue.create_tube", "mail", "fifo")
+        greedy.call("queue.tube.mail:put", "x" * 200_000)
+        with Raw(server.server.port()) as other:
+            asked = b"".join(call(number, "queue.tube.mail:peek", 1) for number in range(2000))
+            sender = threading.Thread(target=_send, args=(greedy.socket, asked))
+            sender.start()
+            until(lambda: connections(server) == 1)
+            sender.join()
+            assert other.call(STATE) == ["RUNNING"]
+
+
+def _send(target: socket.socket, content: bytes) -> None:
+    try:
+        target.sendall(content)
+    except OSError:
+        pass  # that is what the test is about
+
+
+def test_a_client_that_reads_slowly_gets_every_answer() -> None:
+    with Running("memory:") as server, Raw(server.server.port()) as slow:
+        slow.call("queue.create_tube", "mail", "fifo")
+        slow.call("queue.tube.mail:put", "x" * 100_000)
+        sender = threading.Thread(
+            target=slow.send, args=(b"".join(call(number, "queue.tube.mail:peek", 1) for number in range(300)),)
+        )
+        sender.start()
+        answers = [slow.answer() for _ in range(300)]
+        sender.join()
+        assert [answer.sync for answer in answers] == list(range(300))
+        assert all(len(answer.data[0][2]) == 100_000 for answer in answers)
+
+
+def test_more_takes_than_may_wait_are_refused_and_the_others_wait_on() -> None:
+    with Running("memory:", limits=Limits(waiting=20)) as server, Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "mail", "fifo")
+        raw.send(b"".join(call(number, "queue.tube.mail:take") for number in range(25)))
+        refused = [raw.answer() for _ in range(5)]
+        assert [answer.sync for answer in refused] == list(range(20, 25))
+        assert all("20 callers wait here already" in answer.text for answer in refused)
+        assert server.server.core.waiting == 20
+        raw.send(call(99, "queue.tube.mail:put", "x"))
+        assert sorted(raw.answer().sync for _ in range(2)) == [0, 99]
+        assert server.server.core.waiting == 19
+
+
+def test_more_takes_of_one_connection_than_may_wait_are_refused_and_others_may() -> None:
+    with (
+        Running("memory:", limits=Limits(waiting_each=5)) as server,
+        Raw(server.server.port()) as raw,
+        Raw(server.server.port()) as other,
+    ):
+        raw.call("queue.create_tube", "mail", "fifo")
+        raw.send(b"".join(call(number, "queue.tube.mail:take") for number in range(7)))
+        refused = [raw.answer() for _ in range(2)]
+        assert [answer.sync for answer in refused] == [5, 6]
+        assert all("wait" in answer.text for answer in refused)
+        other.send(call(1, "queue.tube.mail:take"))
+        until(lambda: server.server.core.waiting == 6)
+
+
+def test_a_frame_takes_no_room_before_it_comes() -> None:
+    with Running("memory:", limits=Limits(frame=1 << 30)) as server, Raw(server.server.port()) as raw:
+        raw.call(STATE)
+        (connection,) = server.server.doors["port"].connections
+        raw.send(b"\xce\x3f\xff\xff\xff" + b"\x82")
+        until(lambda: len(connection._unread) == 6)
+        assert connection._unread.__sizeof__() < 1000
+
+
+def test_the_answers_of_one_turn_are_one_write() -> None:
+    with Running("memory:") as server, Raw(server.server.port()) as raw:
+        raw.call(STATE)
+        (connection,) = server.server.doors["port"].connections
+        writes = []
+        write = connection.write
+
+        def watched() -> None:
+            writes.append(len(connection._out))
+            write()
+
+        connection.write = watched
+        raw.send(b"".join(frame(PING, number) for number in range(200)))
+        assert [raw.answer().sync for _ in range(200)] == list(range(200))
+        assert sum(writes) == 200
+        assert len(writes) < 20  # a read may end in the middle of a frame
+        assert loop().is_running()
