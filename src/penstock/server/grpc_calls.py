@@ -137,15 +137,24 @@ class Call:
 
     async def take(self, op: ops.Take, timeout: int | None) -> list[Record] | None:
         """Take now, or within so many microseconds. What a cancelled call was granted is given back."""
+        records = await self.take_now(op)
+        return await self.wait_for_task(op, timeout) if records == [] and timeout != 0 else records
+
+    async def take_now(self, op: ops.Take) -> list[Record] | None:
+        """What is there."""
         self.check(op)
+        self.check_open()
         records: list[Record] | None = await self._granted(op, lambda then: self.core.ask(op, then))
-        if records != [] or timeout == 0:
-            return records
+        return records
+
+    async def wait_for_task(self, op: ops.Take, timeout: int | None) -> list[Record] | None:
+        """Stand in line; stop_waiting() ends that from the moment of the call on."""
+        self.check_open()
         taker = Taker(op, calls.wait_until(self.core.engine.clock.now(), timeout))
-        waited: list[Record] | None = await self._granted(
+        records: list[Record] | None = await self._granted(
             op, lambda then: self._wait(taker, self.within(timeout), then)
         )
-        return waited
+        return records
 
     async def _granted(self, op: ops.Take, begin: Callable[[Callable[[Any], None]], object]) -> Any:
         future: asyncio.Future[Any] = self.core.loop.create_future()
@@ -220,7 +229,7 @@ class Call:
             wait.leave()
 
     def check_open(self) -> None:
-        """A wait that ended with nothing: perhaps because the server, or the session, is going."""
+        """Refuse to go on where the server, or the session, is going."""
         if self.desk.closing.is_set():
             raise closing()
         if self.peer.closed:

@@ -160,23 +160,21 @@ class Flow:
     async def serve(self, requests: AsyncIterator[pb.TakeDemand], context: Context) -> None:
         """Send tasks until the client wants no more."""
         listening = asyncio.ensure_future(self._listen(requests))
-        ended = False
+        drained = ended = False
         try:
-            while await self._wanted(listening):
+            while not drained and await self._wanted(listening):
                 records = await self._take()
-                if records is None:
-                    await context.write(pb.TakeReply(drained=True, number=self._number + 1))
-                    break
                 if records:
                     await self._send(records, context)
                 elif not self._closed:
                     self._call.check_open()
+                drained = records is None
+            # A connection that breaks looks like a client that wants no more, until something is written.
+            await context.write(pb.TakeReply(number=self._number + 1, drained=drained, ended=True))
             ended = True
         finally:
             listening.cancel()
-            if ended:
-                context.add_done_callback(self._over)
-            else:
+            if not ended:
                 self._give_back()
 
     async def _listen(self, requests: AsyncIterator[pb.TakeDemand]) -> None:
@@ -200,7 +198,8 @@ class Flow:
         op = self._op
         if op.n > self._credit:
             op = ops.Take(op.tube, self._credit, op.session, op.ttr, op.lane, op.drain)
-        return await self._call.take(op, None)
+        records = await self._call.take_now(op)
+        return await self._call.wait_for_task(op, None) if records == [] and not self._closed else records
 
     async def _send(self, records: list[Record], context: Context) -> None:
         self._number += 1
@@ -210,10 +209,6 @@ class Flow:
         self._credit -= sent
         self._unread.append((self._number, records[:sent]))
         await context.write(reply)
-
-    def _over(self, context: Any) -> None:
-        if context.cancelled():
-            self._give_back()
 
     def _give_back(self) -> None:
         while self._unread:

@@ -168,19 +168,7 @@ async def take(request: pb.TakeRequest, call: Call) -> pb.TakeReply:
     sent = fill_tasks(reply.tasks, records or [], held=True)
     if records and sent < len(records):
         call.give_back(op, records[sent:])
-    if records:
-        _guard(call, op, records[:sent])
     return reply
-
-
-def _guard(call: Call, op: ops.Take, records: list[Record]) -> None:
-    """A reply that could not be sent because the call was cancelled first gives its tasks back."""
-
-    def over(context: Any) -> None:
-        if context.cancelled():
-            call.give_back(op, records)
-
-    call.context.add_done_callback(over)
 
 
 def fill_tasks(tasks: Any, records: list[Record], held: bool = False) -> int:

@@ -248,14 +248,16 @@ class TakeRequest(_message.Message):
     def __init__(self, tube: _Optional[str] = ..., n: _Optional[int] = ..., timeout_us: _Optional[int] = ..., ttr_us: _Optional[int] = ..., lane: _Optional[str] = ..., drain: _Optional[bool] = ...) -> None: ...
 
 class TakeReply(_message.Message):
-    __slots__ = ("tasks", "drained", "number")
+    __slots__ = ("tasks", "drained", "number", "ended")
     TASKS_FIELD_NUMBER: _ClassVar[int]
     DRAINED_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     tasks: _containers.RepeatedCompositeFieldContainer[Task]
     drained: bool
     number: int
-    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., drained: _Optional[bool] = ..., number: _Optional[int] = ...) -> None: ...
+    ended: bool
+    def __init__(self, tasks: _Optional[_Iterable[_Union[Task, _Mapping]]] = ..., drained: _Optional[bool] = ..., number: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
 
 class TakeDemand(_message.Message):
     __slots__ = ("tube", "ttr_us", "lane", "drain", "most", "credit", "read")

@@ -280,7 +280,7 @@ class QueueServicer:
 
     def Take(self, request, context):
         """[session] Take up to n tasks: waits for the first, up to timeout_us, and takes what is there. A call that is
-        cancelled gives back what it was granted meanwhile. One whose deadline comes before its timeout answers, with
+        cancelled while it waits takes nothing. One whose deadline comes before its timeout answers, with
         nothing, shortly before the deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -290,7 +290,7 @@ class QueueServicer:
     def TakeStream(self, request_iterator, context):
         """[session] Take tasks as they come, no more than the client has given credit for. The first demand names the tube; each
         may add credit, and says which replies have been read. A client that sends no more demands (half-close) gets what was
-        taken by then, and the stream ends well. If the stream is cancelled or breaks, the tasks of replies that were not
+        taken by then and a last reply with `ended`. If the stream is cancelled or breaks, the tasks of replies that were not
         said to be read are given back at once, and their attempts do not count.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
