@@ -217,6 +217,16 @@ class Lines:
             line.setdefault(waiter.tube, Line()).add(waiter)
         self.count += 1
 
+    def line_up(self, waiters: Sequence[Waiter], answers: Sequence[Answer], now: Callable[[], int]) -> None:
+        """Those that have been tried and were not served stand in line."""
+        for waiter, answer in zip(waiters, answers, strict=True):
+            if waiter.offer(answer):
+                continue
+            if waiter.deadline is not None and waiter.deadline <= now():
+                waiter.give_up()
+            else:
+                self.add(waiter)
+
     def remove(self, waiter: Waiter) -> None:
         lines: Any = self._takers
         if not isinstance(waiter, Taker):

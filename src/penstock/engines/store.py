@@ -251,7 +251,7 @@ class Store(ABC):
         self.check_usable()
         with self._group.alone():
             before = self._lines.count
-            self._line_up((waiter,), self._perform((waiter.op,), strict))
+            self._lines.line_up((waiter,), self._perform((waiter.op,), strict), self.clock.now)
         if self._outbox:
             self._announce()
         if self._keeper is not None and not before:
@@ -272,9 +272,10 @@ class Store(ABC):
             for waiter in waiters:
                 (late if self._lines.has(waiter.tube) else fresh).append(waiter)
             answers = self._perform_or_fail([*requests, *(waiter.op for waiter in fresh)], strict)
-            self._line_up(fresh, answers[len(requests) :])
+            self._lines.line_up(fresh, answers[len(requests) :], self.clock.now)
             if late:
-                self._line_up(late, self._perform_or_fail([waiter.op for waiter in late], strict))
+                answered = self._perform_or_fail([waiter.op for waiter in late], strict)
+                self._lines.line_up(late, answered, self.clock.now)
         if self._outbox:
             self._announce()
         if self._keeper is not None and self._lines.count and not before:
@@ -286,16 +287,6 @@ class Store(ABC):
             return self._perform(requests, strict)
         except Exception as error:
             return [error] * len(requests)
-
-    def _line_up(self, waiters: Sequence[Waiter], answers: Sequence[Answer]) -> None:
-        """Those that were not served stand in line. Called with the lock."""
-        for waiter, answer in zip(waiters, answers, strict=True):
-            if waiter.offer(answer):
-                continue
-            if waiter.deadline is not None and waiter.deadline <= self.clock.now():
-                waiter.give_up()
-            else:
-                self._lines.add(waiter)
 
     def withdraw(self, waiter: Waiter) -> None:
         """Leave the line. After this `waiter.answer` is final."""
