@@ -16,7 +16,6 @@ ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tests" / "conformance.txt"
 CITED = re.compile(r"# cases? (\d+(?:(?:, *| and )\d+)*)")
 NOT_YET = {
-    "facade": "needs the facade that speaks another system's protocol",
     "server": "needs a server: roles, sessions over connections",
     "standby": "needs a store with a standby",
 }

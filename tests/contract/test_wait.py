@@ -23,6 +23,14 @@ def test_wait_ends_when_the_task_is_acked_not_when_it_is_released(jobs, q, waite
     assert (task.state, task.reason, task.result) == (State.DONE, "success", {"n": 1})
 
 
+def test_a_delayed_task_can_be_waited_for(jobs, q, clock, waiter):  # case 189
+    jobs.put("x", delay=5)
+    wait = waiter(q, lambda: jobs.wait(1, timeout=60))
+    clock.advance(5)
+    jobs.take().ack()
+    assert wait.result().reason == "success"
+
+
 def test_wait_ends_when_the_task_expires(jobs, q, clock, waiter):  # case 233
     jobs.put("x", ttl=1)
     wait = waiter(q, lambda: jobs.wait(1, timeout=2))

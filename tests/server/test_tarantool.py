@@ -304,7 +304,7 @@ def test_take_without_a_timeout_waits_for_ever(server, client, connect):  # case
         assert waiter.result() == [[number, "t", "x"]]
 
 
-def test_take_with_a_timeout_answers_nothing_when_it_is_over(server, client, connect, clock):
+def test_take_with_a_timeout_answers_nothing_when_it_is_over(server, client, connect, clock):  # case 193
     assert client.call("queue.tube.fifo:take", 0) == []
     assert client.call("queue.tube.fifo:take", -1.5) == []
     waiter = connect().later("queue.tube.fifo:take", 2.5)
@@ -406,6 +406,16 @@ def test_a_release_may_delay(client, clock):
         clock.advance(3)
         assert client.call(tube + "take", 0) == [[number, "t", "x"]]
         assert client.call(tube + "release", number, {"delay": 0}) == [[number, "r", "x"]]
+
+
+def test_a_release_begins_no_new_life(client, clock):  # case 208
+    client.call("queue.create_tube", "short", "fifottl", {"ttl": 5})
+    number = client.call("queue.tube.short:put", "x")[0][0]
+    client.call("queue.tube.short:take", 0)
+    clock.advance(3)
+    assert client.call("queue.tube.short:release", number) == [[number, "r", "x"]]
+    clock.advance(2)
+    assert client.refused("queue.tube.short:peek", number) == (32, f"Task {number} not found")
 
 
 def test_kinds_without_delays_release_at_once(client):  # case 43
