@@ -151,7 +151,8 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):
 
 
 def test_clients_of_the_library_wait_for_the_next_server(tmp_path: Path, store: str):
-    with Serving(tmp_path, store) as server, penstock.connect(server.url) as queue:
+    with Serving(tmp_path, store) as server:
+        queue = penstock.connect(server.url)
         tube, got = queue.tube("mail"), list[Any]()
         held = tube.put("held")
         assert tube.take() is not None
@@ -165,3 +166,4 @@ def test_clients_of_the_library_wait_for_the_next_server(tmp_path: Path, store: 
             got[0].ack()
             tube.ack(held.id)  # its session goes on
             assert tube.statistics().tasks["total"] == 0
+            queue.close()

@@ -61,6 +61,10 @@ class Hands:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Come back when all have closed what they had open, for which they need a server."""
         for thread in self._threads:
             thread.join(LONG)
 
@@ -176,6 +180,7 @@ def killed_twice(tmp_path: Path, store: str, hands: Callable[[Serving], Hands], 
             second.kill()
         with Serving(tmp_path, store, *port):
             working.reached(TASKS)
+            working.end()
     with penstock.connect(store) as queue:
         working.check({task.data for task in queue.tube("mail").tasks(limit=1000)})
 
@@ -202,7 +207,8 @@ def test_clients_of_grpc_lose_nothing_when_servers_are_killed(tmp_path: Path, st
 
 def test_a_lease_of_the_library_outlives_a_server_that_was_killed(tmp_path: Path, store: str):
     made(store)
-    with Serving(tmp_path, store) as first, penstock.connect(first.url, session_ttl=60) as queue:
+    with Serving(tmp_path, store) as first:
+        queue = penstock.connect(first.url, session_ttl=60)
         tube = queue.tube("mail")
         tube.put("a")
         task = tube.take()
@@ -212,6 +218,7 @@ def test_a_lease_of_the_library_outlives_a_server_that_was_killed(tmp_path: Path
             task.ack()
             with pytest.raises(PenstockError):
                 tube.peek(task.id)
+            queue.close()
 
 
 # -- side by side --------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ class Record(NamedTuple):
     token: int | None
     repeat: int | None
     keep: int | None
-    cancel_asked: int
+    cancel_asked: bool | int
     watched_until: int | None
     result: str | None
     error: str | None

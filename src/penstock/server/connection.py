@@ -76,6 +76,8 @@ class Connection(asyncio.Protocol):
         """True once the connection is to end behind its last answer."""
         self._leaving = False
         """True once it is to end as soon as nothing is asked for and nothing held."""
+        self._bade = False
+        """True once a client of the library was asked to go elsewhere."""
         self._reads = 0
         self._reads_seen = -1
 
@@ -378,10 +380,18 @@ class Connection(asyncio.Protocol):
         if not self._out and not self.open_requests:
             self.transport.close()
 
-    def say_bye(self) -> None:
-        """Tell a client of the library to go elsewhere; others do not understand that, and stay."""
-        if self._link is not None:
-            self._link.bye()
+    def say_bye(self, deaf: bool = False) -> bool:
+        """Tell a client of the library to go elsewhere; answers False while it has a transaction open here.
+
+        Clients of tarantool/queue do not understand that, and stay. deaf: nothing is read from now on.
+        """
+        if self._link is None or self._bade:
+            return True
+        if self._link.busy and not deaf:
+            return False
+        self._bade = True
+        self._link.bye(deaf)
+        return True
 
     def leave_when_free(self) -> None:
         """Wait for nothing more, and end behind the first answer after which no task is held.

@@ -17,6 +17,8 @@ from penstock.server.server import Door, Server
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 """A client whose machine is gone closes nothing: within half a minute its connection counts as closed."""
 
+GLANCE = 0.05
+"""Seconds between two looks for clients of the library whose transactions have ended."""
 LOOK = 1.0
 """Seconds between two looks for connections that have become free."""
 TELL = 60
@@ -126,6 +128,7 @@ class IprotoDoor(Door):
 
     async def close(self) -> None:
         for connection in tuple(self.connections):
+            connection.say_bye(deaf=True)
             connection.close()
             for wait in tuple(connection.peer.waits):
                 wait.leave()
@@ -137,10 +140,14 @@ class IprotoDoor(Door):
 
     async def retire(self, seconds: float) -> None:
         self._retiring = True
-        for connection in tuple(self.connections):
-            connection.say_bye()
-        if await self._emptied(seconds):
-            return
+        now = asyncio.get_running_loop().time
+        over = now() + seconds
+        while True:
+            gone = [connection.say_bye() for connection in tuple(self.connections)]
+            if await self._emptied(max(0.0, over - now()) if all(gone) else GLANCE):
+                return
+            if now() >= over:
+                break
         for connection in tuple(self.connections):
             connection.leave_when_free()
         # Nothing is asked for on some of them: what they hold may end in another way, by its ttr or by a person.
