@@ -143,6 +143,8 @@ class Logins:
         return found[0]
 
     def _find(self, name: str, matches: Callable[[Secret], bool]) -> Login:
+        if self._open:
+            return EVERYTHING  # whatever a client says of itself: nobody is asked
         login, known = self._known.get(name, (NOBODY, (_NOBODYS,)))
         # Every one is looked at: how long it takes says nothing.
         matching = [matches(secret) for secret in known]
