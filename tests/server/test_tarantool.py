@@ -12,6 +12,9 @@ from tests.server.clients import Client
 from tests.support.servers import Running, run
 from tests.worker.bench import until
 
+from penstock.server import tarantool_caller
+from penstock.server.auth import Login, Secret, new_token
+from penstock.server.logins import Entry, new_right, write_entries
 from penstock.testing import ManualClock
 
 KINDS = ("fifo", "fifottl", "utube", "utubettl")
@@ -638,6 +641,60 @@ def test_older_calls_answer_rows(server, client, connect):
     assert old.call("queue.tube.fifo:kick", 5) == [[0]]
     assert old.call("queue.state") == [["RUNNING"]]
     assert old.call("queue.tube") == [sorted(KINDS)]
+
+
+def test_more_leases_than_a_connection_remembers_are_ended_all_the_same(client, monkeypatch):
+    monkeypatch.setattr(tarantool_caller, "MAX_LEASES", 2)
+    monkeypatch.setattr(tarantool_caller, "MAX_REMEMBERED", 100)
+    tube = "queue.tube.fifo:"
+    tasks = [client.call(tube + "put", data)[0] for data in ("a", "b", "c", "x" * 200)]
+    for number, _, data in tasks:
+        assert client.call(tube + "take", 0) == [[number, "t", data]]
+    for number, _, data in tasks:
+        assert client.call(tube + "ack", number) == [[number, "-", data]]
+
+
+# -- logins --------------------------------------------------------------------------------------------
+
+
+def test_a_login_does_what_its_roles_say(tmp_path):  # case 161
+    secrets = {name: new_token() for name in ("worker", "producer", "reader", "boss")}
+    rights = {
+        "worker": new_right(["take"], ["jobs"]),
+        "producer": new_right(["put"], ["jobs"]),
+        "reader": new_right(["read"], ["*"]),
+        "boss": new_right(["admin"], ["*"]),
+    }
+    file = str(tmp_path / "logins.toml")
+    write_entries(file, {n: Entry(Login(n, (rights[n],)), (Secret.of(secrets[n]),)) for n in secrets})
+    with Running("memory:", logins=file) as server:
+        port = server.server.port()
+        guest = Client(port)
+        worker, producer, reader, boss = (Client(port, user=n, password=secrets[n]) for n in secrets)
+        put, take = "queue.tube.jobs:put", "queue.tube.jobs:take"
+        boss.call("queue.create_tube", "jobs", "fifo")
+        denied = f"Execute access to function '{put}' is denied for user "
+        for client, name in ((guest, "guest"), (worker, "worker"), (reader, "reader")):
+            code, text = client.refused(put, 1)
+            assert code == 42 and text.startswith(f"{denied}'{name}'")
+        assert producer.refused("queue.tube.other:put", 1)[0] == worker.refused("queue.tube.other:take")[0] == 42
+        numbers = [producer.call(put, n)[0][0] for n in range(4)]
+        assert producer.refused(take, 0)[0] == reader.refused(take, 0)[0] == 42
+        assert worker.call("queue.tube.jobs:bury", numbers[0])[0][1] == "!"
+        assert worker.call("queue.tube.jobs:kick", 1) == [1]
+        assert worker.call("queue.tube.jobs:delete", numbers[0])[0][1] == "-"
+        assert worker.call(take, 0)[0][0] == numbers[1]
+        assert worker.refused("queue.tube.jobs:peek", numbers[1])[0] == 42
+        assert reader.call("queue.tube.jobs:peek", numbers[1])[0][1] == "t"
+        assert worker.call("queue.tube.jobs:ack", numbers[1])[0][1] == "-"
+        for function in ("queue.tube.jobs:truncate", "queue.tube.jobs:drop", "queue.tube.jobs:release_all"):
+            assert worker.refused(function)[0] == 42
+        assert worker.refused("queue.create_tube", "x", "fifo")[0] == worker.refused("queue.cfg", {"ttr": 5})[0] == 42
+        assert reader.call("queue.statistics", "jobs")[0]["tasks"]["total"] == 2
+        assert reader.refused("queue.tube.jobs:kick")[0] == producer.refused("queue.tube.jobs:delete", 3)[0] == 42
+        assert boss.call("queue.tube.jobs:truncate") == boss.call("queue.cfg", {"ttr": 0}) == []
+        for client in (guest, worker, producer, reader, boss):
+            client.close()
 
 
 # -- order ---------------------------------------------------------------------------------------------

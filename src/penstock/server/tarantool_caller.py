@@ -28,8 +28,10 @@ Reply = Callable[[list[Any] | IprotoError], None]
 """Gets the return values of a function, or why it was refused; called once, at once or later."""
 FRESH = 1.0
 """Seconds for which a tube's configuration is believed; what this server does to tubes it knows at once."""
-MAX_LEASES = 10_000
+MAX_LEASES = 1000
 """Leases remembered per connection; the others are looked up when they are needed."""
+MAX_REMEMBERED = 16 * 1024
+"""Leases of longer data are not remembered: many connections would hold much of it."""
 
 
 class Route(NamedTuple):
@@ -137,7 +139,9 @@ class Caller:
             self.configs.add(raised(answer))
             route.run(route, args, then)
 
-        self.attempt(ops.GetTube(route.tube), route, then, found)
+        get = ops.GetTube(route.tube)
+        self.peer.check(get, True)
+        self.attempt(get, route, then, found)
         return None
 
     def session(self) -> Session:
@@ -218,6 +222,8 @@ class Caller:
     def remember(self, tube: str, record: Record, data: Any) -> None:
         """A task was taken: its end needs the token, and answers the data."""
         leases = self.leases
+        if len(record.data) > MAX_REMEMBERED:
+            return
         if len(leases) >= MAX_LEASES:
             del leases[next(iter(leases))]
         leases[(tube, record.id)] = tuple.__new__(Held, (record.token or 0, data))

@@ -8,7 +8,7 @@ from typing import Any
 
 from penstock import payload
 from penstock.model import duration
-from penstock.model.duration import FOREVER
+from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import UsageError, shown
 from penstock.model.task import Data, Draft, TaskId
 from penstock.model.tube import PRI_RANGE, TubeConfig, check_text
@@ -18,6 +18,7 @@ DATA_FIELD = {"fifo": 3, "fifottl": 8, "limfifottl": 8, "utube": 4, "utubettl": 
 """Where the data is in a tuple of each driver: clients see the number when they forget the data."""
 Options = dict[Any, Any]
 NONE: Options = {}
+LONG = FOREVER // SECOND
 NO_OPTIONS = Draft("")[1:]
 
 
@@ -113,6 +114,8 @@ def lane_of(value: Any) -> str | None:
 
 def seconds(value: Any, name: str) -> int:
     """Microseconds."""
+    if type(value) is int and 0 <= value < LONG:
+        return value * SECOND
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refusal(f"attempt to compare {_lua_type(value)} with number: {name} is seconds, got {shown(value)}")
     return duration.micros(value, name)
