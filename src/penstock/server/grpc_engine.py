@@ -78,7 +78,7 @@ class EngineStream:
         except PenstockError as error:
             await refuse(desk, context, error)
             return
-        await context.send_initial_metadata(())  # by this a client knows that it was let in
+        await context.send_initial_metadata((("penstock", "in"),))  # by this a client knows that it was let in
         peer = Peer(context.peer(), login)
         wire = Wire(context, desk.limits.unsent)
         link = Link(desk.core, desk.server.sessions, peer, wire.send, desk.limits)

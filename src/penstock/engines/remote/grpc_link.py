@@ -51,7 +51,6 @@ def open_link(place: Place, ear: Ear) -> GrpcLink:
     else:
         channel = grpc.insecure_channel(address, OPTIONS)
     try:
-        _connect(channel, place)
         return GrpcLink(place, ear, channel)
     except BaseException:
         channel.close()
@@ -68,20 +67,6 @@ def _credentials(place: Place) -> Any:
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
-def _connect(channel: Any, place: Place) -> None:
-    """Wait for the connection, once: whoever wants to try again does that."""
-    states: queue.SimpleQueue[Any] = queue.SimpleQueue()
-    channel.subscribe(states.put, try_to_connect=True)
-    try:
-        while (state := states.get(timeout=CONNECT_SECONDS)) is not grpc.ChannelConnectivity.READY:
-            if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                raise EngineUnavailable(f"no server answers at {place.name}")
-    except queue.Empty:
-        raise EngineUnavailable(f"no server answers at {place.name} within {CONNECT_SECONDS:g} s") from None
-    finally:
-        channel.unsubscribe(states.put)
-
-
 class GrpcLink(Link):
     """One channel with one stream, and a thread that reads from it."""
 
@@ -93,10 +78,25 @@ class GrpcLink(Link):
         login = () if place.login is None else (("authorization", f"Bearer {place.login}:{place.password()}"),)
         stub = penstock_pb2_grpc.QueueStub(channel)  # type: ignore[no-untyped-call]
         self._frames = stub.Engine(iter(self._unsent.get, None), metadata=login)
-        self._frames.initial_metadata()  # comes when the server has let the client in, or has not
-        if not self._frames.is_active():
-            raise status.error_of(self._frames)
+        self._come_in(place)
         threading.Thread(target=self._read, name=f"penstock link to {place.name}", daemon=True).start()
+
+    def _come_in(self, place: Place) -> None:
+        """Wait until the server has let the client in, or has not."""
+        patience = threading.Timer(CONNECT_SECONDS, self._frames.cancel)
+        patience.daemon = True
+        patience.start()
+        try:
+            # A refusal has no such word; whether the stream is over may be known only later.
+            let_in = any(name == "penstock" for name, _ in self._frames.initial_metadata())
+        finally:
+            patience.cancel()
+        if not let_in:
+            self._unsent.put(None)
+            error = status.error_of(self._frames)
+            if isinstance(error, EngineUnavailable):
+                raise EngineUnavailable(f"no server answers at {place.name}: {self._frames.details()}")
+            raise error
 
     def send(self, number: int, seen: int, kind: str, payload: bytes) -> None:
         self._unsent.put(pb.Frame(number=number, seen=seen, kind=kind, payload=payload))
