@@ -36,8 +36,11 @@ ENGINES = (
     EngineUnderTest("sqlite", lambda path, clock: str(path / "tasks.db"), durable=True),
     EngineUnderTest("postgres", lambda path, clock: postgres.lent_place(warm=True), True, postgres.give_back),
     EngineUnderTest("remote", lambda path, clock: remotes.served(clock), False, remotes.stop, remotes.begin_run),
+    EngineUnderTest("grpc", lambda path, clock: remotes.served_by_grpc(clock), False, remotes.stop, remotes.begin_run),
 )
 COLOURS = ("blocking", "async")
+PAIRS = [(engine, colour) for engine in ENGINES for colour in COLOURS if (engine.name, colour) != ("grpc", "async")]
+"""Over gRPC the remote engine is the same but for what carries its frames."""
 
 
 def is_needed(engine: EngineUnderTest, colour: str, at_the_door: bool) -> bool:
@@ -47,16 +50,21 @@ def is_needed(engine: EngineUnderTest, colour: str, at_the_door: bool) -> bool:
     """
     if at_the_door:
         return engine is ENGINES[0]
+    if engine.name == "grpc":
+        return False
     return engine.name not in ("postgres", "remote") or colour == "blocking"
 
 
 class Bench:
     """One store under test: opens queues on it, closes them, checks it at the end."""
 
+    manual = True
+    """Time is the clock's, also for what runs beside the process."""
+
     def __init__(self, engine: EngineUnderTest, colour: str, path: Path, clock: ManualClock) -> None:
         self.engine = engine
         self.colour = colour
-        self.url = engine.url(path, clock)
+        self.url = engine.url(path, clock if self.manual else None)
         self.clock = clock
         self._queues: list[Any] = []
         self._loop = Loop() if colour == "async" else None

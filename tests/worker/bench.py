@@ -39,6 +39,8 @@ class AsyncHandler(Blocking):
 class Bench(engines.Bench):
     """Opens queues on one store with the real clock."""
 
+    manual = False
+
     def connect(self, **options: Any) -> Any:
         queue = super().connect(**{"clock": None, **options})
         return AsyncApp(self._loop, queue._target) if self._loop is not None else queue

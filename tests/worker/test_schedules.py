@@ -196,9 +196,9 @@ def test_lengths_of_time_may_be_timedeltas() -> None:
 class Bench:
     """A store with a manual clock and a worker that fires its schedules."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, clock: ManualClock | None = None) -> None:
         self.url = url
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.q = penstock.connect(url, durability="relaxed", clock=self.clock)
         self.tube = self.q.create_tube("jobs")
 
@@ -216,8 +216,9 @@ class Bench:
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
-    url = request.param.url(tmp_path)
-    bench = Bench(url)
+    clock = ManualClock()
+    url = request.param.url(tmp_path, clock)
+    bench = Bench(url, clock)
     yield bench
     bench.q.close()
     request.param.clean(url)
