@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import tarantool
+from tarantool.error import DatabaseError
+from tests.support.servers import Running
 
+import penstock
 from penstock.model import ops
 from penstock.model.errors import AccessDenied
 from penstock.model.session import new_session
-from penstock.server.auth import EVERYTHING, NOBODY, Login, Right
+from penstock.server import logins
+from penstock.server.auth import EVERYTHING, NOBODY, Login, Right, new_token
 from penstock.server.roles import FACADE, NEEDS, Role, need, tube_of
 
 CONTRACT = {
@@ -159,3 +167,103 @@ def test_clients_of_tarantool_that_may_take_may_also_delete_and_kick_but_nothing
     for op in (ops.TruncateTube("mail"), ops.DropTube("mail"), ops.ReleaseAll("mail"), ops.Dig("mail", 1)):
         with pytest.raises(AccessDenied):
             held.check(op, facade=True)
+
+
+# -- over connections ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Callable[[str], str]]:
+    """A server with logins; answers URLs by the name of a login, for each scheme."""
+    with penstock.connect(f"{tmp_path}/tasks.db") as queue:
+        for name in ("mail", "web"):
+            queue.create_tube(name)
+    given = {
+        "reader": [("read", "mail")],
+        "putter": [("put", "mail")],
+        "taker": [("take", "mail")],
+        "boss": [("admin", "*")],
+        "nothing": [("read", "elsewhere")],
+    }
+    tokens = {name: new_token() for name in given}
+    rights = {name: [logins.new_right([role], [tube]) for role, tube in them] for name, them in given.items()}
+    file = f"{tmp_path}/logins.toml"
+    logins.write_entries(file, {name: logins.new_entry(name, rights[name], tokens[name]) for name in given})
+    with Running(f"{tmp_path}/tasks.db", logins=file, grpc_port=0) as running:
+
+        def url(name: str, scheme: str = "penstock") -> str:
+            port = running.server.port("port" if scheme == "penstock" else "grpc_port")
+            return f"{scheme}://{name}:{tokens[name]}@127.0.0.1:{port}"
+
+        yield url
+
+
+@pytest.mark.parametrize("scheme", ["penstock", "grpc"])
+def test_each_login_does_its_part_over_a_url(served: Callable[..., str], scheme: str):
+    def refused(call: Callable[[], object], text: str) -> None:
+        with pytest.raises(AccessDenied, match=text):
+            call()
+
+    with penstock.connect(served("putter", scheme)) as queue:
+        mail = queue.tube("mail")
+        id = mail.put({"n": 1}).id
+        refused(mail.take, "'putter' may not take on tube 'mail': that needs the role take")
+        refused(lambda: mail.on_task_change(print), "'putter' may not listen on tube 'mail'")
+        refused(lambda: queue.create_tube("new"), "'putter' may not create on tube 'new'")
+    with penstock.connect(served("reader", scheme)) as queue:
+        mail = queue.tube("mail")
+        assert mail.peek(id).data == {"n": 1}
+        refused(lambda: mail.put(1), "'reader' may not put on tube 'mail'")
+        refused(lambda: queue.tube("web"), "'reader' may not open on tube 'web'")
+        refused(queue.tubes, "'reader' may not list tubes: that needs the role read on every tube")
+        refused(queue.transaction().__enter__, "'reader' may not begin a transaction")
+    with penstock.connect(served("taker", scheme)) as queue:
+        mail = queue.tube("mail")
+        refused(lambda: mail.delete(id), "'taker' may not delete on tube 'mail': that needs the role admin")
+        refused(lambda: mail.put(1), "'taker' may not put on tube 'mail': that needs the role put")
+        task = mail.take()
+        assert task is not None and task.id == id
+        task.ack()
+
+
+def test_a_tube_that_is_not_there_is_no_secret_that_a_refusal_gives_away(served: Callable[..., str]):
+    with penstock.connect(served("nothing")) as queue:
+        texts = set()
+        for name in ("mail", "absent"):
+            with pytest.raises(AccessDenied) as refused:
+                queue.tube(name)
+            texts.add(str(refused.value).replace(name, "NAME"))
+        assert len(texts) == 1
+
+
+def test_a_batch_does_what_it_may_and_refuses_the_rest(served: Callable[..., str]):
+    with penstock.connect(served("putter")) as queue:
+        engine = queue._engine
+        answers = engine.execute_many([ops.GetTube("mail"), ops.GetTube("web"), ops.GetMoment()])
+        assert isinstance(answers[1], AccessDenied)
+        assert answers[0].name == "mail" and isinstance(answers[2], int)
+
+
+def test_clients_of_tarantool_have_the_same_roles(served: Callable[..., str]):
+    def client(name: str) -> tarantool.Connection:
+        place = urlsplit(served(name))
+        return tarantool.Connection(place.hostname, place.port, user=name, password=place.password)
+
+    taker, putter = client("taker"), client("putter")
+    id = putter.call("queue.tube.mail:put", (1,)).data[0][0]
+    assert taker.call("queue.tube.mail:take", (0,)).data[0][0] == id
+    assert taker.call("queue.tube.mail:bury", (id,)).data[0][1] == "!"
+    assert taker.call("queue.tube.mail:kick", (1,)).data == [1]
+    assert taker.call("queue.tube.mail:delete", (id,)).data[0][1] == "-"
+    for who, call, args in (
+        (putter, "queue.tube.mail:take", (0,)),
+        (taker, "queue.tube.mail:put", (1,)),
+        (taker, "queue.tube.mail:truncate", ()),
+        (taker, "queue.tube.mail:release_all", ()),
+        (putter, "queue.tube.web:put", (1,)),
+        (putter, "queue.create_tube", ("x", "fifo")),
+    ):
+        with pytest.raises(DatabaseError, match="may not"):
+            who.call(call, args)
+    taker.close()
+    putter.close()

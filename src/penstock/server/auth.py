@@ -43,15 +43,14 @@ class Login(NamedTuple):
 
     def check(self, op: ops.Op[Any], facade: bool = False) -> None:
         """AccessDenied if the login may not do that; `facade`: by the rules of tarantool/queue."""
-        if self is EVERYTHING:
-            return
-        needed = need(type(op), facade)
+        if self is not EVERYTHING:
+            self.require(need(type(op), facade), tube_of(op))
+
+    def require(self, needed: Need, tube: str | None) -> None:
+        """AccessDenied if the login has not what is needed on a tube; None: on all of them."""
         if self.unknown:
             raise AccessDenied(f"{needed.verb} needs a login: connect with a name and its secret")
-        if not needed.roles:
-            return
-        tube = tube_of(op)
-        if not self.may(needed, tube):
+        if needed.roles and not self.may(needed, tube):
             raise AccessDenied(_refusal(self.name, needed, tube))
 
     def may(self, needed: Need, tube: str | None) -> bool:

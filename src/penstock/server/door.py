@@ -19,6 +19,7 @@ from penstock.server import sight
 from penstock.server.book import Book, Client, Sent
 from penstock.server.core import Core, Wait, log
 from penstock.server.peer import Peer
+from penstock.server.roles import LISTEN, TRANSACT
 from penstock.server.sessions import Sessions
 from penstock.server.settings import Limits
 from penstock.server.spell import Spell, over
@@ -246,7 +247,7 @@ class Link:
 
     def _listen(self, number: int, payload: bytes) -> None:
         tube = talk.decode_text(payload)
-        self._peer.check(ops.GetTube(tube))
+        self._peer.login.require(LISTEN, tube)
         self._book.listen(tube, self)
         self._answer(number, DONE)
 
@@ -267,6 +268,7 @@ class Link:
     # -- transactions ------------------------------------------------------------------------------
 
     def _begin(self, number: int, payload: bytes) -> None:
+        self._peer.login.require(TRANSACT, None)
         if len(self._spells) >= SPELLS:
             raise EngineUnavailable(f"this connection has {SPELLS} transactions open: the server's limit")
         soon = self._core.soon

@@ -94,6 +94,11 @@ FACADE: dict[type[ops.Op[Any]], Need] = {
 }
 """What differs for clients of tarantool/queue, where who may take may also do these."""
 
+LISTEN = Need((READ,), "listen")
+"""To be told of every change of a tube's tasks, with their data."""
+TRANSACT = Need((PUT, TAKE), "begin a transaction", anywhere=True)
+"""While one is open nobody else writes to a file, so it is not for those who write nothing."""
+
 
 def need(op: type[ops.Op[Any]], facade: bool = False) -> Need:
     """What somebody must be for an op of this type."""
