@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import COLOURS, ENGINES, Bench, EngineUnderTest, is_needed
+from tests.support.engines import PAIRS, Bench, EngineUnderTest, is_needed
 
 from penstock.testing import ManualClock, waiting
 
@@ -62,7 +62,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=[(e, c) for e in ENGINES for c in COLOURS], ids=lambda p: f"{p[0].name}-{p[1]}")
+@pytest.fixture(params=PAIRS, ids=lambda p: f"{p[0].name}-{p[1]}")
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """A store under test, over every engine, blocking and async."""
     engine, colour = request.param

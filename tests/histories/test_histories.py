@@ -400,7 +400,7 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
 
 
-EXAMPLES = {"sqlite": 60, "postgres": 20, "remote": 20}
+EXAMPLES = {"sqlite": 60, "postgres": 20, "remote": 20, "grpc": 3}
 """How many histories of an engine; HISTORIES in the environment overrides it."""
 for engine in ENGINES[1:]:
     machine = type(f"HistoriesOf{engine.name.title()}", (Histories,), {"other": engine})

@@ -25,6 +25,14 @@ def served(clock: ManualClock | None = None, store: str | None = None) -> str:
     return running.url
 
 
+def served_by_grpc(clock: ManualClock | None = None) -> str:
+    """The same over gRPC."""
+    store = f"memory:served{next(_names)}"
+    running = Running(store, clock, port=None, grpc_port=0)
+    _running[running.grpc_url] = (running, store, clock)
+    return running.grpc_url
+
+
 def behind(url: str) -> str:
     """The URL of the store itself."""
     return _running[url][1] if url in _running else url
@@ -46,7 +54,8 @@ def begin_run(url: str) -> None:
         found.data.sessions[uuid] = holder._replace(session=Session(*holder.session[:3], direct=True))
     new_run(store)
     port = int(url.rpartition(":")[2])
-    _running[url] = (Running(store, clock, port=port), store, clock)
+    ports = {"port": None, "grpc_port": port} if url.startswith("grpc://") else {"port": port}
+    _running[url] = (Running(store, clock, **ports), store, clock)
 
 
 def stop(url: str) -> None:

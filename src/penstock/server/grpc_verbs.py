@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,7 +33,10 @@ MAX_REPLY = 4 * 1024 * 1024 - 65_536
 ROUGHLY = 512
 """Bytes of a task beside its data, at most, unless it has failed or has a result."""
 FRAMING = 8
+JSON = pb.Draft.JSON_FIELD_NUMBER
+TOKEN = pb.AckRequest.Finish.TOKEN_FIELD_NUMBER
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 Op = ops.Op[Any]
 
 
@@ -45,9 +49,15 @@ def json_text(text: str) -> str:
         value = _decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"json is no JSON text: {error}") from None
-    encoded = payload.encode(value)
-    assert isinstance(encoded, str)
-    return encoded
+    if _is_suspicious(text) or text.count("[") + text.count("{") > payload.MAX_DEPTH:
+        encoded = payload.encode(value)
+        assert isinstance(encoded, str)
+        return encoded
+    return _encode(value).decode()
+
+
+_is_suspicious = re.compile(r"\\|[0-9]{19}").search
+"""Only what is escaped can be a NUL or half a character, and only what is long an integer that no store holds."""
 
 
 def data_of(message: Any) -> str | bytes | None:
@@ -84,11 +94,12 @@ def _error(message: Any) -> str | None:
 
 def draft(message: pb.Draft, config: TubeConfig) -> Draft:
     """One task about to be put, checked."""
+    fields = message.ListFields()
+    if len(fields) == 1 and fields[0][0].number == JSON and config.adopted is None:
+        return Draft(json_text(fields[0][1]))
     data = data_of(message)
     if data is None:
         raise UsageError("a draft needs its data: json or raw; no data at all is the JSON text null")
-    if len(message.ListFields()) == 1 and config.adopted is None:
-        return Draft(data)
     repeat = _clipped(message, "repeat_us")
     if repeat == 0:
         raise UsageError("repeat_us must be more than 0")
@@ -206,6 +217,9 @@ async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
 
 def finish(item: pb.AckRequest.Finish) -> ops.Finish:
     """One task to acknowledge."""
+    fields = item.ListFields()
+    if len(fields) == 2 and fields[1][0].number == TOKEN and (value := fields[0][1]).WhichOneof("kind") == "number":
+        return ops.Finish(ops.Lease(value.number, fields[1][1]))
     result = json_text(item.result) if item.HasField("result") else None
     return ops.Finish(lease(item), None if result == "null" else result, _clipped(item, "keep_us"))
 

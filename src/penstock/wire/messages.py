@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from penstock.model.duration import EPOCH, SECOND, At, Delay
@@ -30,6 +31,8 @@ _COPIED = (
 )  # fmt: skip
 """Fields of a record that a task has only where they are something."""
 COPIED = tuple((Record._fields.index(ours), theirs) for ours, theirs in _COPIED)
+_rest = itemgetter(*(index for index, _ in COPIED))
+_NOTHING = (None,) * len(COPIED)
 
 
 def task_id(value: TaskId) -> pb.Id:
@@ -67,16 +70,18 @@ def fill(task: pb.Task, record: Record, held: bool = False) -> None:
         task.json = data
     else:
         task.raw = data
-    task.pri = record.pri
+    if record.pri:
+        task.pri = record.pri
     task.attempt = record.attempt
     task.created_at_us = record.created_at
     if record.ready_at is not None:
         task.ready_at_us = record.ready_at
     if held and record.token is not None:
         task.token = record.token
-    for index, name in COPIED:
-        if (found := record[index]) is not None:
-            setattr(task, name, found)
+    if _rest(record) != _NOTHING:
+        for index, name in COPIED:
+            if (found := record[index]) is not None:
+                setattr(task, name, found)
     if record.failures:
         task.failures = record.failures
         task.errors.extend(json.loads(record.errors) if record.errors else ())

@@ -1,0 +1,152 @@
+"""Batches over gRPC: a server in a process of its own, and clients that use the generated stubs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from time import perf_counter
+from typing import Any
+
+from bench import ours, phases
+from bench.cell import Figures
+from bench.phases import payload
+
+CLIENTS = 4
+"""Channels, each with a thread of this process: while one reads, others wait for the server."""
+PATIENCE = 60
+SERVE = """
+import asyncio, signal, sys
+import uvloop
+from penstock.server.server import Server
+from penstock.server.settings import Settings
+
+async def main():
+    server = Server(Settings(sys.argv[1], port=None, grpc_port=0, durability="relaxed"))
+    await server.start()
+    print("listening on", server.port("grpc_port"), flush=True)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await stop.wait()
+    await server.stop()
+
+uvloop.run(main())
+"""
+
+
+def serve(stack: ExitStack, folder: Path) -> str:
+    """Start a server; it ends with the stack. Answers its address."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", SERVE, ours.file(folder)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    stack.callback(_stop, child)
+    assert child.stdout is not None
+    found = re.search(r"listening on (\d+)", child.stdout.readline())
+    if found is None:
+        raise RuntimeError("the server did not start")
+    return f"127.0.0.1:{found[1]}"
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    child.send_signal(signal.SIGTERM)
+    child.wait(timeout=PATIENCE)
+
+
+class Client:
+    """A channel and its session."""
+
+    def __init__(self, address: str) -> None:
+        import grpc
+
+        from penstock.wire._generated import penstock_pb2 as pb
+        from penstock.wire._generated import penstock_pb2_grpc
+
+        self.pb = pb
+        self.channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+        self.stub = penstock_pb2_grpc.QueueStub(self.channel)  # type: ignore[no-untyped-call]
+        self.demands: SimpleQueue[Any] = SimpleQueue()
+        self.demands.put(pb.SessionRequest(open=pb.SessionRequest.Open()))
+        self.replies = self.stub.Session(iter(self.demands.get, None))
+        self.metadata = (("penstock-session", next(self.replies).opened.uuid),)
+
+    def create(self) -> None:
+        """The tube that is measured."""
+        self.stub.CreateTube(self.pb.CreateTubeRequest(name="bench", kind="fifo"))
+
+    def put(self, first: int, size: int) -> None:
+        """A batch of tasks."""
+        pb = self.pb
+        request = pb.PutRequest(tube="bench")
+        add = request.drafts.add
+        for n in range(first, first + size):
+            add(json=json.dumps(payload(n)))
+        if len(self.stub.Put(request).results) != size:
+            raise AssertionError("not every task was put")
+
+    def finish(self, size: int) -> int:
+        """Take a batch, look at its data, and ack it."""
+        pb = self.pb
+        tasks = self.stub.Take(pb.TakeRequest(tube="bench", n=size), metadata=self.metadata).tasks
+        request = pb.AckRequest(tube="bench")
+        add = request.items.add
+        for task in tasks:
+            json.loads(task.json)
+            add(id=task.id, token=task.token)
+        done: int = self.stub.Ack(request, metadata=self.metadata).done
+        return done
+
+    def close(self) -> None:
+        """End the session and the channel."""
+        self.demands.put(None)
+        for _ in self.replies:
+            pass
+        self.channel.close()
+
+
+def batches(folder: Path, size: int, count: int, limit: float) -> Figures:
+    """Put, take and ack in batches of `size`, by several clients at once."""
+    with ExitStack() as stack:
+        address = serve(stack, folder)
+        clients = [Client(address) for _ in range(CLIENTS)]
+        for client in clients:
+            stack.callback(client.close)
+        clients[0].create()
+        for client in clients:
+            client.put(0, size)
+            client.finish(size)
+        each = count // size // CLIENTS
+
+        def putting(client: Client) -> None:
+            for number in range(each):
+                client.put(number * size, size)
+
+        def finishing(client: Client) -> None:
+            left = each * size
+            while left > 0:
+                left -= client.finish(min(size, left))
+
+        return phases.figures(*(_together(work, clients, each * size, limit) for work in (putting, finishing)))
+
+
+def _together(work: Any, clients: list[Client], each: int, limit: float) -> float:
+    gate = threading.Barrier(len(clients) + 1)
+
+    def share(client: Client) -> None:
+        gate.wait(limit)
+        work(client)
+
+    with ThreadPoolExecutor(len(clients)) as pool:
+        futures = [pool.submit(share, client) for client in clients]
+        gate.wait(limit)
+        start = perf_counter()
+        for future in futures:
+            future.result(limit)
+        return each * len(clients) / (perf_counter() - start)
