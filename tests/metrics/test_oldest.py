@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.metrics.conftest import ONE_EACH
 from tests.plans.test_plans import Meter as Steps
 from tests.plans.test_postgres_plans import Meter as Pages
 from tests.plans.test_postgres_plans import load
 from tests.postgres.callers import Caller
 from tests.support import postgres
 from tests.support.blocking import unwrap
+from tests.worker.bench import Bench
 
 import penstock
 from penstock.metrics import reading
 from penstock.metrics.reading import Reader
 from penstock.model import ops
 from penstock.testing import ManualClock
+
+
+class Still(Bench):
+    """A store whose clock stands still."""
+
+    manual = True
+
+
+@pytest.fixture(params=ONE_EACH, ids=lambda param: f"{param[0].name}-{param[1]}")
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    engine, colour = request.param
+    bench = Still(engine, colour, tmp_path, ManualClock())
+    yield bench
+    bench.close()
 
 
 class Watched:
