@@ -29,9 +29,7 @@ Then = Callable[[Answer], None]
 """Called in the loop with what an op answered, or with the exception it raised."""
 log = logging.getLogger("penstock.server")
 LONG = 0.1
-"""Seconds: after a turn that took longer the next ones are done in the thread."""
-CAUTION = 1.0
-"""For so many seconds."""
+"""Seconds: after a turn that took longer the next one is done in the thread."""
 
 
 class Wait:
@@ -129,7 +127,7 @@ class Core:
         self.after: list[Callable[[], object]] = []
         """Called when all answers of a turn have been given."""
         self._threaded = threaded
-        self._cautious_until = 0.0
+        self._cautious = False
         self.turn = Turn()
         """What is asked for now."""
         self._busy = False
@@ -139,7 +137,7 @@ class Core:
         self._woken: deque[Wait] = deque()
         self._before: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What has to be called before the answers of a turn are given."""
-        self.turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="penstock server", daemon=True)
         self._thread.start()
 
@@ -217,21 +215,20 @@ class Core:
         turn, self.turn = self.turn, Turn()
         if turn.requests:
             self.tally.group(turn.requests)
-        if self._threaded or self.engine.occupied or time.monotonic() < self._cautious_until:
-            self.turns.put(turn)
+        if self._threaded or self._cautious or self.engine.occupied:
+            self._turns.put(turn)
             return
-        start = time.monotonic()
         self._perform(turn)
-        if (now := time.monotonic()) - start > LONG:
-            self._cautious_until = now + CAUTION
         self._deliver(turn)
 
     def _perform(self, turn: Turn) -> None:
         self._performing = threading.get_ident()
+        start = time.monotonic()
         try:
             turn.perform(self.engine)
         finally:
             self._performing = None
+            self._cautious = time.monotonic() - start > LONG
 
     def _deliver(self, turn: Turn) -> None:
         """Give the answers of a turn, and plan the next one."""
@@ -269,7 +266,7 @@ class Core:
             log.exception("%r failed", call)
 
     def _work(self) -> None:
-        while (turn := self.turns.get()) is not None:
+        while (turn := self._turns.get()) is not None:
             self._perform(turn)
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._deliver, turn)
@@ -279,5 +276,5 @@ class Core:
         while self._busy:
             with contextlib.suppress(Exception):
                 await self.execute(ops.GetState())
-        self.turns.put(None)
+        self._turns.put(None)
         await self.loop.run_in_executor(None, self._thread.join)

@@ -38,18 +38,20 @@ def take(tx: SqliteTransaction, batch: Sequence[ops.Take], now: int) -> Answers 
     if tube is None or tube.config.features.lanes:
         return None
     config, head = tube.config, tube.head
-    wanted = 0
-    for op in batch:
-        verbs.check_take(config, op)
-        wanted += op.n
+    verbs.check_take(config, batch[0])  # the others differ in who they are and how much they take
     tube.settle(now)
-    wanted = min(wanted, head.counters.rows(READY))
+    wanted = min(sum([op.n for op in batch]), head.counters.rows(READY))
     if config.concurrency is not None:
         wanted = min(wanted, config.concurrency - head.counters.rows(TAKEN))
     if wanted <= 0 or config.paused:
         return [[] for _ in batch]
     rows = tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall()
-    numbers = (tx.join(op.session, now).number for op in batch for _ in range(op.n))
+    numbers: list[int] = []
+    for op in batch:
+        if len(numbers) >= len(rows):
+            break
+        number = (tx.holder(op.session.uuid) or tx.join(op.session, now)).number
+        numbers += [number] * op.n
     records = fast.grant(tube, rows, numbers, now, batch[0].ttr)
     answers: Answers = []
     start = 0
@@ -62,9 +64,14 @@ def take(tx: SqliteTransaction, batch: Sequence[ops.Take], now: int) -> Answers 
 def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | None:
     """Every task that its session holds is done; the others are refused one by one."""
     tube = fast.ordinary(tx, batch[0].tube)
-    if tube is None or tube.config.keep or any(fast.is_special(item) for op in batch for item in op.items):
+    if tube is None or tube.config.keep:
         return None
-    ids = [item.lease.id for op in batch for item in op.items]
+    ids = []
+    for op in batch:
+        for item in op.items:
+            if fast.is_special(item):
+                return None
+            ids.append(item[0][0])
     rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
     leases = {row[1]: row for row in rows}
     gone = Gone(now)
@@ -75,10 +82,10 @@ def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | 
         holder = tx.holder(op.session.uuid)
         answer: list[Record | Gone | PenstockError] = []
         for item in op.items:
-            lease = item.lease
-            row = leases.get(lease.id)
-            if row is not None and holder is not None and fast.is_plain(row, lease.token, holder.number, now):
-                acked.append(leases.pop(lease.id))
+            task_id, token = item[0]
+            row = leases.get(task_id)
+            if row is not None and holder is not None and fast.is_plain(row, token, holder.number, now):
+                acked.append(leases.pop(task_id))
             else:
                 refused.append((answer, len(answer), ops.Ack(op.tube, (item,), op.session)))
             answer.append(gone)

@@ -21,7 +21,7 @@ from penstock.model import ops, rules
 from penstock.model.duration import FOREVER
 from penstock.model.errors import PenstockError, TubeFull
 from penstock.model.state import Event, State
-from penstock.model.task import Draft, Gone, Placed, Record
+from penstock.model.task import Data, Draft, Gone, Placed, Record
 
 READY, TAKEN, DELAYED, BURIED, DONE = State
 
@@ -48,6 +48,13 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
     rows: list[tuple[Any, ...]] = []
     delayed = 0
     for draft in op.drafts:
+        if stencil.fits(draft) and (room is None or len(rows) < room):
+            seq = head.seq = max(head.seq + 1, least)
+            record, row = stencil.print(draft[0], seq)
+            rows.append(row)
+            results.append(tuple.__new__(Placed, (record, "new")))
+            delayed += stencil.delayed
+            continue
         try:
             stencil.check(draft)
             if room is not None and len(rows) >= room:
@@ -80,12 +87,25 @@ class Stencil:
         self._now = now
         self._options: tuple[Any, ...] | None = None
         self._lanes = tube.config.features.lanes
+        self._kind: type | None = None
+        """Of the data: text or bytes."""
+        self._room = tube.config.max_payload
+        self.delayed = False
+
+    def fits(self, draft: Draft) -> bool:
+        """Whether nothing but the data differs from the draft before, and there are no lanes."""
+        data = draft[0]
+        return draft[1:] == self._options and type(data) is self._kind and len(data) * 4 <= self._room
+
+    def print(self, data: Data, seq: int) -> tuple[Record, tuple[Any, ...]]:
+        """The record and the row of a draft that fits."""
+        record: Record = tuple.__new__(Record, (seq, seq, self._state, None, data, *self._rest))
+        return record, (seq, self._state, data, *self._row)
 
     def check(self, draft: Draft) -> None:
         """Refuse what does not fit the tube; options that were right for the draft before are right again."""
-        config = self._tube.config
-        if draft[1:] != self._options or len(draft.data) * 4 > config.max_payload:
-            verbs.check_draft(config, draft)
+        if not self.fits(draft):
+            verbs.check_draft(self._tube.config, draft)
 
     def cut(self, draft: Draft, seq: int) -> tuple[Record, tuple[Any, ...]]:
         if draft[1:] == self._options:
@@ -109,7 +129,10 @@ class Stencil:
         if record.pri != tube.config.pri:
             head.mixed_pri = 1
         self._options = draft[1:]
+        if not self._lanes:
+            self._kind = type(draft.data)
         self._state = record.state
+        self.delayed = record.state == DELAYED
         self._rest = record[5:]
         self._row = (
             record.pri,

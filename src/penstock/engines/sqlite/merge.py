@@ -21,7 +21,11 @@ def perform(requests: Sequence[ops.Op[Any]], one: Perform, crowd: Crowd) -> list
     answers: list[Any] = [None] * len(requests)
     groups: dict[Hashable, list[int]] = {}
     for index, op in enumerate(requests):
-        groups.setdefault(_group(op, index), []).append(index)
+        key = _group(op, index)
+        if key in groups:
+            groups[key].append(index)
+        else:
+            groups[key] = [index]
     for indexes in groups.values():
         batch = [requests[index] for index in indexes]
         results = [one(batch[0])] if len(batch) == 1 else _together(batch, one, crowd)
