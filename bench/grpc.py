@@ -13,12 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from bench import ours, phases
-from bench.cell import Figures
+from bench.cell import Bound, Cell, Figures, Subject
 from bench.phases import payload
+from bench.scale import Scale
+
+SECTION = "over the network: gRPC, batches of 100, relaxed"
+FIGURES = ("server us", "client us", *phases.FIGURES)
+TICK = 1e6 / os.sysconf("SC_CLK_TCK")
+SIZE = 100
 
 CLIENTS = 4
 """Channels, each with a thread of this process: while one reads, others wait for the server."""
@@ -42,8 +48,8 @@ uvloop.run(main())
 """
 
 
-def serve(stack: ExitStack, folder: Path) -> str:
-    """Start a server; it ends with the stack. Answers its address."""
+def serve(stack: ExitStack, folder: Path) -> tuple[str, int]:
+    """Start a server; it ends with the stack. Answers its address and its process."""
     child = subprocess.Popen(
         [sys.executable, "-c", SERVE, ours.file(folder)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
@@ -52,7 +58,7 @@ def serve(stack: ExitStack, folder: Path) -> str:
     found = re.search(r"listening on (\d+)", child.stdout.readline())
     if found is None:
         raise RuntimeError("the server did not start")
-    return f"127.0.0.1:{found[1]}"
+    return f"127.0.0.1:{found[1]}", child.pid
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
@@ -114,7 +120,7 @@ class Client:
 def batches(folder: Path, size: int, count: int, limit: float) -> Figures:
     """Put, take and ack in batches of `size`, by several clients at once."""
     with ExitStack() as stack:
-        address = serve(stack, folder)
+        address, server = serve(stack, folder)
         clients = [Client(address) for _ in range(CLIENTS)]
         for client in clients:
             stack.callback(client.close)
@@ -133,7 +139,20 @@ def batches(folder: Path, size: int, count: int, limit: float) -> Figures:
             while left > 0:
                 left -= client.finish(min(size, left))
 
-        return phases.figures(*(_together(work, clients, each * size, limit) for work in (putting, finishing)))
+        before = spent(server), process_time()
+        rates = [_together(work, clients, each * size, limit) for work in (putting, finishing)]
+        tasks = each * size * CLIENTS
+        return {
+            "server us": (spent(server) - before[0]) / tasks,
+            "client us": (process_time() - before[1]) * 1e6 / tasks,
+            **phases.figures(*rates),
+        }
+
+
+def spent(process: int) -> float:
+    """Microseconds of CPU that a process has used."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * TICK
 
 
 def _together(work: Any, clients: list[Client], each: int, limit: float) -> float:
@@ -150,3 +169,19 @@ def _together(work: Any, clients: list[Client], each: int, limit: float) -> floa
         for future in futures:
             future.result(limit)
         return each * len(clients) / (perf_counter() - start)
+
+
+def subjects(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
+    """Penstock alone: nobody else has these verbs."""
+
+    def measure() -> Figures:
+        return batches(folder, SIZE, scale.batched, scale.limit)
+
+    return [Subject(ours.NAME, measure)]
+
+
+CELLS = (Cell("grpc-batch", SECTION, subjects, FIGURES, (Bound("cycle/s", 40_000),), "alone"),)
+NOTES = {
+    "gRPC": "server us, client us: CPU time of the process for a cycle, all threads together; "
+    f"{CLIENTS} clients are threads of one Python process with the generated stubs, and decode the data",
+}
