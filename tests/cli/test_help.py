@@ -105,6 +105,13 @@ def brief(example: str) -> str:
     return example + "".join(more for option, more in wanted.items() if option not in example.split())
 
 
+UNTIL_STOPPED = """
+{line} > said & server=$!
+until [ -s said ] || ! kill -0 $server; do :; done
+kill $server; wait $server; rm said"""
+"""A server is told to stop once it has said where it is; which port is not for a test to choose."""
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("command", WITHOUT_SPARK, ids=lambda command: command.name)
 def test_the_examples_of_a_command_run_in_a_shell(shop: Shell, starter: Starter, command: Command):

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
         examples=[
             "penstock serve tasks.db",
             "penstock serve tasks.db --port 0 --http-port 0 --durability relaxed",
-            "penstock serve tasks.db --check --json",
+            "penstock serve tasks.db --port 0 --check --json",
         ],
     )(serve)
 
