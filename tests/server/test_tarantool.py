@@ -714,6 +714,7 @@ def test_calls_of_one_connection_are_performed_in_their_order(server):
         done = core.loop.create_future()
         calls: list[tuple[str, list[Any]]] = [
             ("queue.create_tube", ["x", "fifottl"]),
+            ("queue.tube.x:take", [0]),
             ("queue.tube.x:put", ["a"]),
             ("queue.tube.x:take", [0]),
             ("queue.tube.x:put", ["b", {"pri": 1}]),
@@ -737,12 +738,13 @@ def test_calls_of_one_connection_are_performed_in_their_order(server):
         return answers
 
     answers = run(pipeline())
-    assert [row[0][1:] if row and row[0] is not True else row for row in answers[1:6]] == [
+    assert [row[0][1:] if row and row[0] is not True else row for row in answers[1:7]] == [
+        [],
         ["r", "a"],
         ["t", "a"],
         ["r", "b"],
         ["t", "b"],
         [],
     ]
-    assert answers[6].startswith("There are taken tasks")
-    assert answers[7:] == [[], [True], "Procedure 'queue.tube.x:put' is not defined"]
+    assert answers[7].startswith("There are taken tasks")
+    assert answers[8:] == [[], [True], "Procedure 'queue.tube.x:put' is not defined"]

@@ -75,7 +75,6 @@ class Tubes:
         caller.peer.check(op, True)
 
         def dropped(answer: Any) -> None:
-            caller.configs.forget(route.tube)
             if isinstance(answer, TubeBusy):
                 waiting = caller.core.engine.store.waiting(route.tube)
                 what = "There are consumers connected the tube" if waiting else "There are taken tasks in the tube"
@@ -146,7 +145,6 @@ class Tubes:
     def _joined(self, route: Route, then: Reply, wanted: str, task: Any) -> None:
         try:
             then([_packed(task.result())])
-            self._caller.leases.clear()
         except SessionExpired:
             then(Refusal(f"The UUID {wanted} is unknown."))
         except Exception as error:
