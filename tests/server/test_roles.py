@@ -199,7 +199,7 @@ def served(tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
 
 @pytest.mark.parametrize("scheme", ["penstock", "grpc"])
-def test_each_login_does_its_part_over_a_url(served: Callable[..., str], scheme: str):
+def test_each_login_does_its_part_over_a_url(served: Callable[..., str], scheme: str):  # case 161
     def refused(call: Callable[[], object], text: str) -> None:
         with pytest.raises(AccessDenied, match=text):
             call()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 import tarantool
-from tests.cli.shell import PROGRAM, Shell
+from tests.cli.shell import PROGRAM, Shell, started
 from tests.support import postgres
-from tests.support.serving import Serving
+from tests.support.serving import Serving, runtime
 
 import penstock
 
@@ -147,3 +149,60 @@ def test_the_help_of_the_module_and_of_the_program_is_the_same(shell: Shell):
         assert word in said
     for word in ("--logins", "--drain", "--takeover", "--max-connections", "SIGHUP"):
         assert word in said
+
+
+# -- under systemd -------------------------------------------------------------------------------------
+
+
+class Ear:
+    """What a service tells systemd."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(30)
+
+    def heard(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self._socket.recv(4096).decode().splitlines())
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def test_systemd_is_told_when_it_serves_who_the_main_process_is_and_that_it_stops(tmp_path: Path):
+    ear = Ear(tmp_path / "notify")
+    with Serving(tmp_path, "tasks.db", NOTIFY_SOCKET=str(tmp_path / "notify")) as server:
+        first = ear.heard()
+        assert (first["READY"], first["MAINPID"]) == ("1", str(server.process.pid))
+        server.process.send_signal(signal.SIGHUP)
+        new = server.next()["pid"]
+        second = ear.heard()
+        assert (second["READY"], second["MAINPID"]) == ("1", str(new))
+        assert server.ended() == 0  # without a word: the service goes on
+        os.kill(new, signal.SIGTERM)
+        assert ear.heard() == {"STOPPING": "1"}
+    ear.close()
+
+
+def test_sockets_that_systemd_has_opened_are_served(tmp_path: Path):
+    script = 'LISTEN_PID=$$ LISTEN_FDS=2 LISTEN_FDNAMES=http_port:port exec "$@" 3<&{0} 4<&{1}'
+    with socket.create_server(("127.0.0.1", 0)) as http, socket.create_server(("127.0.0.1", 0)) as port:
+        command = script.format(http.fileno(), port.fileno())
+        server = started(
+            ["bash", "-c", command, "bash", *PROGRAM, "serve", "tasks.db", "--http-port", "0", "--json"],
+            cwd=tmp_path,
+            env=Shell("tasks.db", tmp_path).environment(XDG_RUNTIME_DIR=runtime()),
+            pass_fds=(http.fileno(), port.fileno()),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert server.stdout is not None
+        with server.stdout:
+            said = json.loads(server.stdout.readline())
+        assert (said["port"], said["http_port"]) == (port.getsockname()[1], http.getsockname()[1])
+        client = tarantool.Connection("127.0.0.1", said["port"])
+        assert client.call("queue.state").data == ["RUNNING"]
+        client.close()
+        server.terminate()
+        assert server.wait(60) == 0
