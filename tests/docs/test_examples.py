@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
+from tests.support.servers import Running
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -18,10 +22,24 @@ def run(example: str, *words: str) -> str:
     return done.stdout
 
 
-def test_next_and_done_try_a_failed_job_again():  # cases 315, 316
-    lines = run("jobqueue.py").split("\n")
+@pytest.mark.parametrize("scheme", ["memory", "penstock", "grpc"])
+def test_next_and_done_try_a_failed_job_again(scheme, tmp_path):  # cases 315, 316
+    with ExitStack() as stack:
+        url = "memory:"
+        if scheme != "memory":
+            server = stack.enter_context(Running("memory:", grpc_port=0))
+            url = server.grpc_url if scheme == "grpc" else server.url
+        lines = in_examples(tmp_path, "python", "-m", "jobqueue", url).split("\n")
     assert lines[:2] == ["page 0 done", "page 1 delayed"]
     assert sorted(lines[2:4]) == ["page 1 done", "page 2 done"]
+
+
+def test_a_worker_without_the_library():
+    with Running("memory:", port=None, grpc_port=0) as server:
+        address = server.grpc_url.removeprefix("grpc://")
+        lines = run("grpc_client.py", address, str(ROOT / "src" / "penstock" / "wire")).splitlines()
+    assert lines[:4] == ["put 1", "put 2", "put 3", "NOT_FOUND task_not_found"]
+    assert lines[4:] == [f"did {{'to': '{name}@example.org'}}" for name in ("ann", "bob", "cat")]
 
 
 def test_handlers_answer_results_and_are_tried_again():
@@ -69,6 +87,6 @@ def test_the_tests_of_the_shop_pass(tmp_path):
 def test_every_example_is_run_here():
     """That of Spark beside the tests which start it."""
     text = Path(__file__).read_text() + (ROOT / "tests" / "spark" / "test_demo.py").read_text()
-    parts = {"crawl": '"crawl"', "pytest.ini": '"pytest"', "shop": '"shop"'}
+    parts = {"crawl": '"crawl"', "jobqueue": '"jobqueue"', "pytest.ini": '"pytest"', "shop": '"shop"'}
     for path in (ROOT / "examples").glob("[a-z]*"):
         assert parts.get(path.name, path.name) in text, path.name
