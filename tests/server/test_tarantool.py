@@ -717,8 +717,8 @@ def test_calls_of_one_connection_are_performed_in_their_order(server):
             ("queue.tube.x:take", [0]),
             ("queue.tube.x:put", ["a"]),
             ("queue.tube.x:take", [0]),
-            ("queue.tube.x:put", ["b", {"pri": 1}]),
             ("queue.tube.x:take", [0]),
+            ("queue.tube.x:put", ["b", {"pri": 1}]),
             ("queue.tube.x:take", [0]),
             ("queue.tube.x:drop", []),
             ("queue.tube.x:release_all", []),
@@ -742,9 +742,9 @@ def test_calls_of_one_connection_are_performed_in_their_order(server):
         [],
         ["r", "a"],
         ["t", "a"],
+        [],
         ["r", "b"],
         ["t", "b"],
-        [],
     ]
     assert answers[7].startswith("There are taken tasks")
     assert answers[8:] == [[], [True], "Procedure 'queue.tube.x:put' is not defined"]
