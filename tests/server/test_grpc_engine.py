@@ -1,0 +1,92 @@
+"""grpc:// URLs: what is not in the contract that every engine fulfils."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.support.postgres import until
+from tests.support.servers import Running
+
+import penstock
+from penstock.model import errors
+
+
+@pytest.fixture
+def server():
+    with Running("memory:", port=None, grpc_port=0) as running:
+        yield running
+
+
+FORKING = """
+import os, sys, warnings
+import penstock
+warnings.simplefilter("ignore")
+url = sys.argv[1]
+queue = penstock.connect(url)
+jobs = queue.create_tube("jobs")
+child = os.fork()
+if child == 0:
+    found = []
+    for call in (lambda: jobs.put(1), lambda: penstock.connect(url)):
+        try:
+            call()
+        except penstock.UsageError as error:
+            found.append("fork" in str(error))
+    os._exit(0 if found == [True, True] else 1)
+_, ended = os.waitpid(child, 0)
+jobs.put("still works")
+print(os.waitstatus_to_exitcode(ended), jobs.statistics().tasks["ready"])
+queue.close()
+"""
+
+
+def test_a_child_is_refused_clearly_and_the_parent_goes_on(server):
+    done = subprocess.run([sys.executable, "-c", FORKING, server.grpc_url], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["0", "1"], done.stderr
+
+
+def test_nobody_there_is_said_at_once():
+    with pytest.raises(errors.EngineUnavailable, match="no server answers"):
+        penstock.connect("grpc://127.0.0.1:1", session_ttl=0.1)
+
+
+def test_what_listens_but_is_no_server_is_said(server):
+    with Running("memory:") as other:
+        url = other.url.replace("penstock://", "grpc://")
+        with pytest.raises(errors.EngineUnavailable, match="no server answers"):
+            penstock.connect(url, session_ttl=0.1)
+
+
+def test_a_server_that_stops_and_comes_back_is_found_again(tmp_path):
+    place = str(tmp_path / "tasks.db")
+    first = Running(place, port=None, grpc_port=0)
+    port = first.server.port("grpc_port")
+    queue = penstock.connect(first.grpc_url, session_ttl=30)
+    jobs = queue.create_tube("jobs")
+    jobs.put_many([1, 2])
+    task = jobs.take()
+    first.stop()
+    with Running(place, port=None, grpc_port=port):
+        assert task.ack().state == penstock.State.DONE
+        assert jobs.take().data == 2
+        queue.close()
+
+
+def test_big_answers_pass(server):
+    with penstock.connect(server.grpc_url) as queue:
+        jobs = queue.create_tube("jobs", max_payload=8 << 20)
+        text = "x" * (7 << 20)
+        jobs.put(text)
+        assert jobs.take().data == text
+
+
+def test_a_client_that_goes_leaves_nothing_behind(server):
+    """Nobody waits, no link is kept, and no thread of the server's goes on for it."""
+    door = server.server.doors["grpc_port"]
+    queue = penstock.connect(server.grpc_url)
+    queue.create_tube("jobs")
+    assert len(door.desk.links) == 1
+    queue.close()
+    until(lambda: not door.desk.links, "the link should be gone")
