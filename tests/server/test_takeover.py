@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import signal
@@ -351,3 +352,66 @@ def test_without_a_safe_place_for_the_socket_it_serves_and_says_so(tmp_path: Pat
         server.process.send_signal(signal.SIGHUP)
         server.err.said("SIGHUP: no other process can take over from this one, so it goes on as it is")
         assert serves(server)
+
+
+def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store: str):
+    made(store)
+    with Serving(tmp_path, store) as server, penstock.connect(server.url) as queue:
+        got = list[Any]()
+        thread = threading.Thread(target=lambda: got.append(queue.tube("mail").take(timeout=60)))
+        thread.start()
+        server.process.send_signal(signal.SIGHUP)
+        new = server.next()["pid"]
+        assert server.ended() == 0  # though a take was waiting there
+        queue.tube("mail").put("late")
+        thread.join(PATIENCE)
+        assert got[0].data == "late"
+        os.kill(new, signal.SIGHUP)
+        server.next()
+        got[0].ack()  # held through one more
+        assert queue.statistics()["mail"].tasks["total"] == 0
+
+
+def test_a_transaction_ends_where_it_began(tmp_path: Path):
+    url = postgres.lent_place()
+    made(url)
+    with Serving(tmp_path, url) as server, penstock.connect(server.url) as queue:
+        tube = queue.tube("mail")
+        with queue.transaction() as transaction:
+            tube.put(1, transaction=transaction)
+            server.process.send_signal(signal.SIGHUP)
+            server.next()
+            server.err.said("has taken over")
+            tube.put(2, transaction=transaction)
+        assert [task.data for task in tube.take_many(5)] == [1, 2]
+        assert server.ended() == 0
+    postgres.give_back(url)
+
+
+def test_async_clients_do_not_notice_either(tmp_path: Path):
+    store = os.fspath(tmp_path / "tasks.db")
+    made(store)
+
+    async def work(server: Serving) -> int:
+        loop = asyncio.get_running_loop()
+        async with await penstock.aconnect(server.url) as queue:
+            tube, done = await queue.tube("mail"), 0
+
+            async def cycles() -> None:
+                nonlocal done
+                while done < 600:
+                    await tube.put(1)
+                    task = await tube.take()
+                    if task is not None:
+                        await task.ack()
+                        done += 1
+
+            hands = [asyncio.create_task(cycles()) for _ in range(5)]
+            server.process.send_signal(signal.SIGHUP)
+            await loop.run_in_executor(None, server.next)
+            await asyncio.gather(*hands)
+            return done
+
+    with Serving(tmp_path, store, "--durability", "relaxed") as server:
+        assert asyncio.run(work(server)) >= 600
+        assert server.ended() == 0
