@@ -32,9 +32,12 @@ def many_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory relaxed", "sqlite relaxed", "sqlite strict"])
 def server(request: Any, tmp_path: Path) -> Iterator[Running]:
-    with Running("memory:" if request.param == "memory" else str(tmp_path / "tasks.db")) as running:
+    """Relaxed, ops are performed in the loop; strict, in a thread beside it."""
+    engine, durability = request.param.split()
+    url = "memory:" if engine == "memory" else str(tmp_path / "tasks.db")
+    with Running(url, durability=durability) as running:
         yield running
 
 
