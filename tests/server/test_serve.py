@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -149,6 +150,32 @@ def test_the_help_of_the_module_and_of_the_program_is_the_same(shell: Shell):
         assert word in said
     for word in ("--logins", "--drain", "--takeover", "--max-connections", "SIGHUP"):
         assert word in said
+
+
+@pytest.mark.parametrize(
+    ("limit", "allowed", "said"),
+    [
+        ("ulimit -Sn 256 && ulimit -Hn 5000", "1200", None),
+        ("ulimit -n 600", "600", "allows this process 600 open files, so about 400 connections instead of 1000"),
+    ],
+    ids=["soft", "hard"],
+)
+def test_room_is_made_for_as_many_connections_as_may_come(tmp_path: Path, limit: str, allowed: str, said: str | None):
+    server = started(
+        ["bash", "-c", f'{limit} && exec "$@"', "bash", *PROGRAM, "serve", "--port", "0", "--max-connections", "1000"],
+        cwd=tmp_path,
+        env=Shell("tasks.db", tmp_path).environment(XDG_RUNTIME_DIR=runtime()),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None and server.stdout.readline().startswith("penstock://")
+    limits = Path(f"/proc/{server.pid}/limits").read_text()
+    found = re.search(r"Max open files +(\d+)", limits)
+    assert found is not None and found[1] == allowed
+    server.terminate()
+    log = server.communicate(timeout=60)[1]
+    assert (said or "listening") in log and ("ulimit" in log) == (said is not None)
 
 
 # -- under systemd -------------------------------------------------------------------------------------

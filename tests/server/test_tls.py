@@ -22,7 +22,7 @@ from penstock.model.errors import AccessDenied, EngineUnavailable, UsageError
 from penstock.server import logins
 from penstock.server.auth import new_token
 from penstock.server.binding import check_binding
-from penstock.server.settings import Settings
+from penstock.server.settings import Limits, Settings
 from penstock.server.tls import Tls
 
 
@@ -228,6 +228,13 @@ def test_plain_bytes_to_an_encrypted_port_close_only_their_own_connection(papers
                 pass
             assert not answer.startswith(b"Tarantool")
         assert greeted(wrapped(running.server.port(), papers.ca))
+
+
+def test_who_does_not_finish_the_handshake_is_closed(papers: Papers, tmp_path: Path):
+    limits = Limits(login_seconds=0.2)
+    running = Running(f"{tmp_path}/tasks.db", tls=Tls(*papers.server), limits=limits)
+    with running, socket.create_connection(("127.0.0.1", running.server.port()), 30) as silent:
+        assert silent.recv(100) == b""
 
 
 def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused(papers: Papers):

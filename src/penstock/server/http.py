@@ -80,7 +80,13 @@ class HttpDoor(Door):
         """Let clients connect."""
         sock = self.server.listener("http_port")
         self.port = sock.getsockname()[1]
-        self._listener = await asyncio.start_server(self._serve, sock=sock, ssl=self.server.tls, limit=MAX_HEAD)
+        self._listener = await asyncio.start_server(
+            self._serve,
+            sock=sock,
+            ssl=self.server.tls,
+            limit=MAX_HEAD,
+            ssl_handshake_timeout=PATIENCE if self.server.tls else None,
+        )
 
     async def stop_listening(self) -> None:
         if self._listener is not None:

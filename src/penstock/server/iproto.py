@@ -51,7 +51,11 @@ class IprotoDoor(Door):
         loop = asyncio.get_running_loop()
         sock = self.server.listener("port")
         self._listener = await loop.create_server(
-            lambda: Connection(self), sock=sock, ssl=self.server.tls, backlog=BACKLOG
+            lambda: Connection(self),
+            sock=sock,
+            ssl=self.server.tls,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=self.limits.login_seconds if self.server.tls else None,
         )
         self.port = sock.getsockname()[1]
 

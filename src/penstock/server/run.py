@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from penstock.engines import engine_name, store_name
 from penstock.model.errors import PenstockError, UsageError
 from penstock.server.binding import check_binding
+from penstock.server.descriptors import make_room
 from penstock.server.listening import activated
 from penstock.server.notify import notify
 from penstock.server.server import Server
@@ -122,6 +123,7 @@ class Program:
         check_binding(settings, sockets)
         if engine_name(settings.url) == "memory":
             log.warning("%s is in the memory of this process: every task is gone when it ends", settings.url)
+        make_room(settings.limits.connections)
         server = Server(settings, sockets=sockets)
         await server.start()
         for name, url in addresses(server).items():
