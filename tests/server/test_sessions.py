@@ -15,8 +15,11 @@ from tests.support.serving import Serving
 from tests.worker.bench import until
 
 import penstock
+from penstock.engines.line import Taker
 from penstock.model import ops
+from penstock.model.task import Draft
 from penstock.server.auth import EVERYTHING
+from penstock.server.core import Wait
 from penstock.server.peer import Peer
 from penstock.server.tarantool import Facade
 from penstock.testing import ManualClock
@@ -270,7 +273,7 @@ def test_what_a_wait_was_granted_as_the_connection_closed_is_given_back_unused(s
             nonlocal placed
             placed = answer
 
-        core.ask(ops.Put("jobs", (penstock.model.task.Draft('"x"'),)), then)
+        core.ask(ops.Put("jobs", (Draft('"x"'),)), then)
         await sessions.leave(peer)
         number: int = placed[0].record.id
         return number
@@ -282,6 +285,27 @@ def test_what_a_wait_was_granted_as_the_connection_closed_is_given_back_unused(s
     assert state(client, number) == b"r"
     assert attempts(server, number) == 0
     assert len(sessions) == 0
+
+
+def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, client):
+    core = server.server.core
+    answers: list[Any] = []
+    placed: list[Any] = []
+
+    async def wait() -> Wait:
+        session = sessions.begin(Peer("here", EVERYTHING))
+        return core.wait(Taker(ops.Take("jobs", 1, session), None), None, answers.append)
+
+    async def put_and_leave() -> None:
+        core.ask(ops.Put("jobs", (Draft('"x"'),)), placed.append)
+        waiting.leave()
+
+    sessions = server.server.sessions
+    with core.engine.store._group.alone():  # as if another op took long
+        waiting = run(wait())
+        run(put_and_leave())
+    until(lambda: answers and placed)
+    assert [record.id for record in answers[0]] == [placed[0][0].record.id]
 
 
 def test_a_connection_that_closes_while_it_joins_is_in_no_session(server, client, connect):

@@ -53,7 +53,7 @@ class Wait:
 
     def lined_up(self) -> None:
         """It has been tried. Called in the loop."""
-        if self.until is not None and self._then is not None and not self.waiter.done:
+        if self.until is not None and self._then is not None and not self.waiter.done and not self.left:
             self._timer = self._core.loop.call_at(self.until, self.leave)
 
     def _wake(self) -> None:
@@ -247,8 +247,6 @@ class Core:
             except Exception:
                 log.exception("an answer could not be given")
         for wait in turn.waits:
-            if wait.left and not wait.waiter.done:
-                wait.waiter.give_up()
             wait.lined_up()
         self._deliver_woken()
         for call in self.after:
