@@ -303,6 +303,7 @@ def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, 
     sessions = server.server.sessions
     with core.engine.store._group.alone():  # as if another op took long
         waiting = run(wait())
+        until(lambda: not core.turn.waits)
         run(put_and_leave())
     until(lambda: answers and placed)
     assert [record.id for record in answers[0]] == [placed[0][0].record.id]
