@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import tarantool
+import trustme
 from tests.cli.shell import PATIENCE, Shell
 from tests.support import postgres
 from tests.support.serving import Serving
@@ -415,3 +416,24 @@ def test_async_clients_do_not_notice_either(tmp_path: Path):
     with Serving(tmp_path, store, "--durability", "relaxed") as server:
         assert asyncio.run(work(server)) >= 600
         assert server.ended() == 0
+
+
+def test_what_is_encrypted_stays_so(tmp_path: Path):
+    authority = trustme.CA()
+    cert = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    cert.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
+    cert.private_key_pem.write_to_path(tmp_path / "server.key")
+    shell = Shell("tasks.db", tmp_path)
+    secret = shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml").out.strip()
+    words = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--logins", "logins.toml"]
+    with Serving(tmp_path, "tasks.db", *words) as server:
+        assert server.url.endswith("?tls=on")
+        url = f"penstock://ann:{secret}@127.0.0.1:{server.port}?tls=on&ca={tmp_path}/ca.pem"
+        with penstock.connect(url) as queue:
+            tube = queue.create_tube("mail")
+            server.process.send_signal(signal.SIGHUP)
+            server.next()
+            assert server.ended() == 0
+            tube.put("sealed")
+            assert [task.data for task in tube.tasks()] == ["sealed"]

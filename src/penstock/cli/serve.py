@@ -123,7 +123,11 @@ def serve(
         str, typer.Option(metavar="LEVEL", help="strict: what is stored survives a power cut; relaxed: kill -9.")
     ] = "strict",
     drain: Annotated[
-        float, typer.Option(metavar="SECONDS", help="How long clients have to read their answers at the end.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long clients have to read their answers at the end, and to go over in a takeover.",
+        ),
     ] = 30.0,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Serve in the place of the process that has the port; nobody notices.")
