@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 
+import grpc
 import pytest
+from tests.support.grpcs import Client, Feed
 from tests.support.postgres import until
 from tests.support.servers import Running
 
 import penstock
-from penstock.model import errors
+from penstock.model import errors, ops
+from penstock.server.settings import Limits
+from penstock.wire import codec, talk
+from penstock.wire._generated import penstock_pb2 as pb
 
 
 @pytest.fixture
@@ -90,3 +96,65 @@ def test_a_client_that_goes_leaves_nothing_behind(server):
     assert len(door.desk.links) == 1
     queue.close()
     until(lambda: not door.desk.links, "the link should be gone")
+
+
+def frames(client, requests):
+    """A stream of an engine that says hello and asks for something again and again, under new numbers."""
+    hello = codec.pack(talk.Hello(codec.VERSION, str(uuid.uuid4()), None))
+    feed = Feed(pb.Frame(number=-1, kind="hello", payload=hello))
+    for number in range(1, requests + 1):
+        payload = codec.encode_ops([ops.Peek("jobs", 1)])
+        feed.send(pb.Frame(number=number, seen=number - 1, kind="do", payload=payload))
+    return feed, client.stub.Engine(iter(feed), timeout=60)
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(unsent=4 << 20)) as server:
+        client = Client(server.grpc_url)
+        client.create("jobs")
+        client.put("jobs", f'"{"x" * 1_000_000}"')
+        _, replies = frames(client, 200)
+        desk = server.server.doors["grpc_port"].desk
+        until(lambda: desk.links, "the link should be there")
+        until(lambda: not desk.links, "it should be cut off")
+        with pytest.raises(grpc.RpcError) as failed:
+            list(replies)
+        assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert client.put("jobs", "2")[0].outcome == pb.NEW
+        client.close()
+
+
+def test_requests_are_read_as_they_are_answered():
+    """No more than the pipeline are taken in at once, and all are answered, in order."""
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(pipeline=3)) as server:
+        client = Client(server.grpc_url)
+        client.create("jobs")
+        client.put("jobs", "1")
+        feed, replies = frames(client, 100)
+        assert [next(replies).number for _ in range(101)] == [-1, *range(1, 101)]
+        feed.end()
+        assert list(replies) == []
+        client.close()
+
+
+def test_frames_that_mean_nothing_hurt_nobody_else(server):
+    client, other = Client(server.grpc_url), Client(server.grpc_url)
+    for frame in (
+        pb.Frame(number=1, kind="do", payload=b"\xc1"),
+        pb.Frame(number=1, kind="hello", payload=b"\xc1"),
+        pb.Frame(number=-7, kind="odd"),
+        pb.Frame(),
+    ):
+        feed = Feed(frame)
+        feed.end()
+        (answer,) = client.stub.Engine(iter(feed), timeout=30)
+        assert answer.failed
+        assert isinstance(codec.decode_error(answer.payload), errors.UsageError)
+    feed, replies = frames(client, 0)
+    assert not next(replies).failed
+    for number, payload in enumerate((b"", b"\xc1", b"\x91\x92\xff", b"\x00" * 1000), 1):
+        feed.send(pb.Frame(number=number, kind="do", payload=payload))
+        assert next(replies).failed
+    other.create("jobs")
+    client.close()
+    other.close()

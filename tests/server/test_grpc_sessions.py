@@ -8,9 +8,10 @@ import grpc
 import pytest
 from tests.support.grpcs import PATIENCE, Client, Stream, lease
 from tests.support.postgres import until
-from tests.support.servers import Running
+from tests.support.servers import Running, run
 
 from penstock.model import errors
+from penstock.server.settings import Limits
 from penstock.wire import status
 from penstock.wire._generated import penstock_pb2 as pb
 
@@ -60,7 +61,7 @@ def test_a_stream_that_is_cut_gives_tasks_back(client, other):
     client.open()
     client.put("jobs", "1")
     client.take("jobs")
-    client.close()
+    client.channel.close()
     assert len(other.take("jobs", timeout_us=PATIENCE * SECOND)) == 1
 
 
@@ -234,6 +235,41 @@ def test_leases_outlive_a_restart_of_the_server(tmp_path):
         there.open(uuid=session.opened.uuid)
         assert there.ack("jobs", task).done == 1
         there.close()
+
+
+def test_a_server_that_retires_leaves_time_to_go_over(tmp_path):
+    """The client is told, and resumes the session at the process that listens now: no lease is lost."""
+    place = str(tmp_path / "tasks.db")
+    one = Running(place, port=None, grpc_port=0, drain_seconds=0.2)
+    here = Client(one.grpc_url)
+    here.create("jobs")
+    session = here.open()
+    here.put("jobs", "1")
+    (task,) = here.take("jobs")
+    run(one.server.retire())
+    with pytest.raises(grpc.RpcError) as failed:
+        next(session.replies)
+    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+    with Running(place, port=None, grpc_port=0) as two:
+        there = Client(two.grpc_url)
+        there.open(uuid=session.opened.uuid)
+        assert there.ack("jobs", task).done == 1
+        there.close()
+    here.close()
+    one.stop()
+
+
+def test_only_so_many_clients_are_let_in():
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server:
+        client = Client(server.grpc_url)
+        client.open()
+        second = Stream(client.stub)
+        error = refused(client.open)
+        assert isinstance(error, errors.EngineUnavailable)
+        second.close()
+        until(lambda: len(server.server.doors["grpc_port"].desk.peers) == 1, "one should have gone")
+        client.open()
+        client.close()
 
 
 def test_a_server_that_stops_ends_what_waits():

@@ -115,7 +115,7 @@ def test_a_stream_that_is_cut_gives_back_what_was_not_read(server, client):
     taking = Taking(other, credit=5)
     taking.next()
     settled(client, 0, 1)
-    other.close()
+    other.channel.close()
     settled(client, 1, 0)
 
 

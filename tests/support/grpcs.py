@@ -100,6 +100,8 @@ class Client:
         return self.call("Ack", pb.AckRequest(tube=tube, items=items))
 
     def close(self) -> None:
+        if self.session is not None:
+            self.session.feed.end()
         self.channel.close()
 
 

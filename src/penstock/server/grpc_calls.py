@@ -41,8 +41,8 @@ class Desk:
         self.limits = server.settings.limits
         self.peers: dict[str, list[Peer]] = {}
         """Session streams of this server, by the uuid of their session."""
-        self.loose = Peer("gRPC", server.logins.guest)
-        """Whom waits belong to that are of no session."""
+        self.visitors: dict[str, Peer] = {}
+        """Connections with calls that wait and are of no session here, by their address."""
         self.links: dict[Link, Peer] = {}
         """Engines of the library that are connected."""
         self.closing = asyncio.Event()
@@ -74,6 +74,13 @@ class Desk:
             found = self._configs[tube] = now + CONFIG_SECONDS, config
         return found[1]
 
+    def check_room(self) -> None:
+        """Refuse one connection too many, or any when the server is going."""
+        if self.leaving or self.closing.is_set():
+            raise closing()
+        if len(self.peers) + len(self.links) >= self.limits.connections:
+            raise EngineUnavailable("too many clients are connected; come back later", "not_done")
+
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something whose caller is gone."""
         task = self.core.loop.create_task(work)
@@ -84,7 +91,7 @@ class Desk:
         """Whoever waits gets what it has; streams end."""
         self.closing.set()
         sessions = [peer for peers in self.peers.values() for peer in peers]
-        for peer in (self.loose, *sessions, *self.links.values()):
+        for peer in (*self.visitors.values(), *sessions, *self.links.values()):
             for wait in tuple(peer.waits):
                 wait.leave()
 
@@ -108,7 +115,7 @@ class Call:
         metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         self.login = desk.login(context, metadata)
         self._uuid = metadata.get(SESSION)
-        self.peer = desk.loose
+        self.peer = desk.visitors.get(context.peer()) or Peer(context.peer(), self.login)
         self._waiting: Wait | None = None
 
     def check(self, op: ops.Op[Any]) -> None:
@@ -167,8 +174,12 @@ class Call:
             else:
                 future.set_result(answer)
 
-        wait = begin(then)
         peer.takes()
+        try:
+            wait = begin(then)
+        except PenstockError:
+            peer.took()
+            raise
         try:
             return raised(await future)
         except asyncio.CancelledError:
@@ -203,10 +214,14 @@ class Call:
 
         def over(answer: Answer) -> None:
             peer.waits.discard(wait)
+            if not peer.waits:
+                self.desk.visitors.pop(peer.address, None)
             then(answer)
 
         wait = self._waiting = self.core.wait(waiter, seconds, over)
         peer.waits.add(wait)
+        if peer.session is None:
+            self.desk.visitors[peer.address] = peer
         return wait
 
     def stop_waiting(self) -> None:

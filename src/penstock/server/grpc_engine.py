@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import grpc
+
 from penstock.model import ops
 from penstock.model.errors import PenstockError
 from penstock.server.core import log
 from penstock.server.door import Link
-from penstock.server.grpc_calls import Call, Context, Desk, closing, refuse
+from penstock.server.grpc_calls import Call, Context, Desk, refuse
 from penstock.server.peer import Peer
+from penstock.server.settings import Limits
 from penstock.wire._generated import penstock_pb2 as pb
 
 FRAMING = 64
@@ -21,13 +24,18 @@ FRAMING = 64
 class Wire:
     """Frames on their way to one client, and how many of its requests have no answer yet."""
 
-    def __init__(self, context: Context, unsent: int) -> None:
+    def __init__(self, context: Context, limits: Limits) -> None:
         self._context = context
-        self._limit = unsent
+        self._limits = limits
         self._frames: asyncio.Queue[pb.Frame] = asyncio.Queue()
         self._size = 0
         self.open = 0
         self.over = False
+        self.cut = asyncio.Event()
+        """Set if the client reads too slowly."""
+        self.room = asyncio.Event()
+        self.room.set()
+        """Unset while too many requests have no answer."""
         self.settled = asyncio.Event()
         self.settled.set()
 
@@ -35,20 +43,28 @@ class Wire:
         """A request has come."""
         self.open += 1
         self.settled.clear()
+        if self.open >= self._limits.pipeline:
+            self.room.clear()
 
     def send(self, number: int, failed: bool, payload: bytes) -> None:
         """What a link says."""
         if number != 0:
             self.open -= 1
+            if self.open < self._limits.pipeline:
+                self.room.set()
         if self.over:
             return
         self._size += len(payload) + FRAMING
-        if self._size > self._limit:
-            self.over = True
-            log.warning("%s reads too slowly, and was cut off", self._context.peer())
-            self._context.cancel()
+        if self._size > self._limits.unsent:
+            self.close()
+            self.cut.set()
             return
         self._frames.put_nowait(pb.Frame(number=number, failed=failed, payload=payload))
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self.over = True
+        self._frames = asyncio.Queue()
 
     async def write(self) -> None:
         """Send frames for as long as the stream lasts."""
@@ -73,34 +89,40 @@ class EngineStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.GetMoment())
-            if desk.leaving or desk.closing.is_set():
-                raise closing()
+            desk.check_room()
         except PenstockError as error:
             await refuse(desk, context, error)
             return
         await context.send_initial_metadata((("penstock", "in"),))  # by this a client knows that it was let in
         peer = Peer(context.peer(), login)
-        wire = Wire(context, desk.limits.unsent)
+        wire = Wire(context, desk.limits)
         link = Link(desk.core, desk.server.sessions, peer, wire.send, desk.limits)
         desk.links[link] = peer
-        parts = [
-            asyncio.ensure_future(part) for part in (_read(requests, link, wire), wire.write(), desk.closing.wait())
-        ]
+        works = (_read(requests, link, wire), wire.write(), desk.closing.wait(), wire.cut.wait())
+        parts = [asyncio.ensure_future(work) for work in works]
         try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            for part in done:
+                if (error := part.exception()) is not None:
+                    log.error("the stream of %s failed", peer.address, exc_info=error)
             if desk.closing.is_set():
                 parts[0].cancel()  # what comes from now on is not done here; what has come is answered
                 await wire.settled.wait()
         finally:
-            wire.over = True
+            wire.close()
             del desk.links[link]
             link.lost()
             for part in parts:
                 part.cancel()
             desk.later(desk.server.sessions.leave(peer))
+        if wire.cut.is_set():
+            log.warning("%s reads too slowly, and was cut off", peer.address)
+            # It is told when it reads again; nothing is kept for it until then.
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "answers are not read; connect again")
 
 
 async def _read(requests: AsyncIterator[pb.Frame], link: Link, wire: Wire) -> Any:
     async for frame in requests:
+        await wire.room.wait()
         wire.received()
         link.receive(frame.number, frame.seen, frame.kind, frame.payload)

@@ -44,8 +44,7 @@ class SessionStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.Tick())
-            if desk.leaving or desk.closing.is_set():
-                raise closing()
+            desk.check_room()
             peer = Peer(context.peer(), login)
             await self._serve(peer, requests, context)
         except PenstockError as error:
@@ -64,6 +63,7 @@ class SessionStream:
         await context.write(pb.SessionReply(opened=await self._open(peer, asked.open)))
         core = self._desk.core
         gone = asyncio.ensure_future(self._desk.closing.wait())
+        heard: asyncio.Future[Any] = gone
         try:
             while True:
                 heard = asyncio.ensure_future(anext(requests, None))
@@ -73,7 +73,6 @@ class SessionStream:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if heard not in done:
-                    heard.cancel()
                     if gone in done:
                         raise closing()
                     raise UsageError("nothing was heard from the client for silence_us")
@@ -86,6 +85,7 @@ class SessionStream:
                 await context.write(pb.SessionReply(kept=pb.SessionReply.Kept(cancelled=tokens)))
         finally:
             gone.cancel()
+            heard.cancel()
 
     async def _open(self, peer: Peer, asked: pb.SessionRequest.Open) -> pb.SessionReply.Opened:
         sessions = self._desk.server.sessions

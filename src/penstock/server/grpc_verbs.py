@@ -16,13 +16,14 @@ from penstock.model.errors import (
     PenstockError,
     TaskFailed,
     TaskNotFound,
+    TubeFull,
     UsageError,
     WaitTimeout,
 )
 from penstock.model.state import Reason, State
 from penstock.model.task import Draft, Record
 from penstock.model.tube import TubeConfig, check_count, check_name, check_text
-from penstock.server.grpc_calls import Call, Verb, clipped
+from penstock.server.grpc_calls import Call, Verb, clipped, closing
 from penstock.wire import messages, status
 from penstock.wire._generated import penstock_pb2 as pb
 from penstock.wire.messages import delay_of, given, id_of, length_of
@@ -150,7 +151,8 @@ async def put(request: pb.PutRequest, call: Call) -> pb.PutReply:
         answers = await call.core.execute(op)
     else:
         answers = await call.wait(Producer(op, calls.wait_until(call.core.engine.clock.now(), timeout)), timeout)
-        call.check_open()
+        if call.desk.closing.is_set():
+            answers = [closing() if isinstance(answer, TubeFull) else answer for answer in answers]
     reply = pb.PutReply()
     add = reply.results.add
     for answer in calls.merged(drafts, answers):
