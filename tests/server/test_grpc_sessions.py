@@ -10,6 +10,7 @@ from tests.support.grpcs import PATIENCE, Client, Stream, lease
 from tests.support.postgres import until
 from tests.support.servers import Running, run
 
+import penstock
 from penstock.model import errors
 from penstock.server.settings import Limits
 from penstock.wire import status
@@ -257,6 +258,16 @@ def test_a_server_that_retires_leaves_time_to_go_over(tmp_path):
         there.close()
     here.close()
     one.stop()
+
+
+def test_connections_are_counted(server, client):
+    door, tally = server.server.doors["grpc_port"], server.server.core.tally
+    assert (len(door.connections), tally.accepted) == (0, 0)
+    session = client.open()
+    with penstock.connect(server.grpc_url):
+        assert (len(door.connections), tally.accepted) == (2, 2)
+    session.close()
+    until(lambda: not door.connections, "nobody should be connected")
 
 
 def test_only_so_many_clients_are_let_in():

@@ -15,6 +15,7 @@ from penstock.server.grpc_calls import Desk, handler
 from penstock.server.grpc_engine import EngineStream
 from penstock.server.grpc_streams import SessionStream, TakeStream
 from penstock.server.grpc_verbs import VERBS
+from penstock.server.peer import Peer
 from penstock.server.server import Door
 from penstock.wire._generated import penstock_pb2_grpc
 
@@ -54,6 +55,11 @@ class GrpcDoor(Door):
         self._listener = listener
         self._health = health
         penstock_pb2_grpc.add_QueueServicer_to_server(Queue(self.desk), listener)  # type: ignore[no-untyped-call]
+
+    @property
+    def connections(self) -> list[Peer]:
+        """Clients that have a session, or are engines of the library."""
+        return [*(peer for peers in self.desk.peers.values() for peer in peers), *self.desk.links.values()]
 
     async def start(self) -> None:
         """Let clients in."""

@@ -74,12 +74,13 @@ class Desk:
             found = self._configs[tube] = now + CONFIG_SECONDS, config
         return found[1]
 
-    def check_room(self) -> None:
-        """Refuse one connection too many, or any when the server is going."""
+    def admit(self) -> None:
+        """Let a connection in; one too many, or any when the server is going, is refused."""
         if self.leaving or self.closing.is_set():
             raise closing()
         if len(self.peers) + len(self.links) >= self.limits.connections:
             raise EngineUnavailable("too many clients are connected; come back later", "not_done")
+        self.core.tally.accepted += 1
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:
         """Do something whose caller is gone."""

@@ -89,7 +89,7 @@ class EngineStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.GetMoment())
-            desk.check_room()
+            desk.admit()
         except PenstockError as error:
             await refuse(desk, context, error)
             return
@@ -103,8 +103,8 @@ class EngineStream:
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
-                if (error := part.exception()) is not None:
-                    log.error("the stream of %s failed", peer.address, exc_info=error)
+                if (failure := part.exception()) is not None:
+                    log.error("the stream of %s failed", peer.address, exc_info=failure)
             if desk.closing.is_set():
                 parts[0].cancel()  # what comes from now on is not done here; what has come is answered
                 await wire.settled.wait()

@@ -44,7 +44,7 @@ class SessionStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.Tick())
-            desk.check_room()
+            desk.admit()
             peer = Peer(context.peer(), login)
             await self._serve(peer, requests, context)
         except PenstockError as error:
