@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -287,24 +288,38 @@ def test_what_a_wait_was_granted_as_the_connection_closed_is_given_back_unused(s
     assert len(sessions) == 0
 
 
+class SlowTaker(Taker):
+    """Stops in the middle of being lined up."""
+
+    def __init__(self, op: ops.Take) -> None:
+        super().__init__(op, None)
+        self.tried, self.go_on = threading.Event(), threading.Event()
+
+    def accepts(self, answer: Any) -> bool:
+        self.tried.set()
+        assert self.go_on.wait(30)
+        return super().accepts(answer)
+
+
 def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, client):
-    core = server.server.core
+    core, sessions = server.server.core, server.server.sessions
     answers: list[Any] = []
     placed: list[Any] = []
 
     async def wait() -> Wait:
-        session = sessions.begin(Peer("here", EVERYTHING))
-        return core.wait(Taker(ops.Take("jobs", 1, session), None), None, answers.append)
+        taker = SlowTaker(ops.Take("jobs", 1, sessions.begin(Peer("here", EVERYTHING))))
+        return core.wait(taker, None, answers.append)
 
     async def put_and_leave() -> None:
         core.ask(ops.Put("jobs", (Draft('"x"'),)), placed.append)
         waiting.leave()
 
-    sessions = server.server.sessions
-    with core.engine.store._group.alone():  # as if another op took long
+    with core.engine.store._group.alone():  # as if another op took long: the turn is left to the thread
         waiting = run(wait())
         until(lambda: not core.turn.waits)
-        run(put_and_leave())
+    assert waiting.waiter.tried.wait(30)
+    run(put_and_leave())
+    waiting.waiter.go_on.set()
     until(lambda: answers and placed)
     assert [record.id for record in answers[0]] == [placed[0][0].record.id]
 
