@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,14 @@ def store(tmp_path: Path) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path, store: str) -> Iterator[Serving]:
-    with Serving(tmp_path, store, "--durability", "relaxed", "--drain", "0") as running:
+    with Serving(tmp_path, store, "--durability", "relaxed", "--drain", "0", "--http-port", "0") as running:
         yield running
+
+
+def metrics(server: Serving) -> str:
+    with urllib.request.urlopen(server.http("/metrics"), timeout=PATIENCE) as answer:
+        text: str = answer.read().decode()
+        return text
 
 
 def call(sync: int, name: str, *args: Any) -> bytes:
@@ -81,25 +88,18 @@ def test_everything_that_was_stored_was_answered(server: Serving, store: str):
 
 
 def test_takes_that_wait_end_with_nothing_and_nobody_new_comes_in(server: Serving):
-    clients, got = [], list[Any]()
-    for _ in range(5):
-        client = tarantool.Connection("127.0.0.1", server.port)
-        clients.append(
-            (
-                client,
-                threading.Thread(
-                    target=lambda it: got.append(it.call("queue.tube.mail:take", ()).data), args=(client,)
-                ),
-            )
-        )
-    for _, thread in clients:
+    got, clients = list[Any](), [tarantool.Connection("127.0.0.1", server.port) for _ in range(5)]
+
+    def take(client: tarantool.Connection) -> None:
+        got.append(client.call("queue.tube.mail:take", ()).data)
+
+    threads = [threading.Thread(target=take, args=(client,)) for client in clients]
+    for thread in threads:
         thread.start()
-    other = tarantool.Connection("127.0.0.1", server.port)
-    while other.call("queue.statistics", ("mail",)).data[0]["calls"] is None:
+    while "penstock_server_waiting 5.0" not in metrics(server):
         pass
-    other.close()
     assert server.stop() == 0
-    for client, thread in clients:
+    for client, thread in zip(clients, threads, strict=True):
         thread.join(PATIENCE)
         client.close()
     assert len(got) == 5 and all(answer in ([], [None]) for answer in got)
