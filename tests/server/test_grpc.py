@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import apsw
+import grpc
 import pytest
 from tests.support.grpcs import Client, lease, number
 from tests.support.servers import Running
 
+import penstock
 from penstock.testing import ManualClock
 from penstock.wire._generated import penstock_pb2 as pb
 
@@ -277,3 +280,39 @@ def test_a_put_waits_for_room(client):
     waiting = client.stub.Put.future(asked, timeout=30)
     client.ack("jobs", *client.take("jobs"))
     assert waiting.result().results[0].outcome == pb.NEW
+
+
+def test_an_adopted_table_has_composite_ids(tmp_path):
+    place = tmp_path / "shop.db"
+    shop = apsw.Connection(str(place))
+    shop.execute("CREATE TABLE orders (shop TEXT, number INTEGER, status TEXT, item TEXT, PRIMARY KEY (shop, number))")
+    shop.execute("INSERT INTO orders VALUES ('north', 7, 'R', 'tea')")
+    shop.close()
+    with penstock.connect(place) as queue:
+        features = {"id": "required"}
+        queue.adopt("orders", table="orders", fields={"status": "status"}, features=features)
+    with Running(str(place), port=None, grpc_port=0) as server:
+        client = Client(server.grpc_url)
+        client.open()
+        (task,) = client.take("orders")
+        assert [(part.text, part.number) for part in task.id.parts.parts] == [("north", 0), ("", 7)]
+        assert client.ack("orders", task).done == 1
+        (placed,) = client.put("orders", '{"shop": "south", "number": 1, "item": "cup"}')
+        assert client.call("Peek", pb.TaskName(tube="orders", id=placed.id)).json == '{"item":"cup"}'
+        client.close()
+
+
+def test_a_tube_with_rules_in_python_is_for_the_library(tmp_path):
+    class Picky(penstock.Kind):
+        def check_put(self, entry):
+            raise penstock.UsageError("no")
+
+    place = tmp_path / "tasks.db"
+    with penstock.connect(place) as queue:
+        queue.register_kind("picky", Picky)
+        queue.create_tube("jobs", "picky")
+    with Running(str(place), port=None, grpc_port=0) as server:
+        client = Client(server.grpc_url)
+        with pytest.raises(grpc.RpcError, match="rules in Python"):
+            client.put("jobs", "1")
+        client.close()
