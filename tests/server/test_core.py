@@ -73,6 +73,20 @@ def test_who_comes_with_a_put_does_not_overtake_who_waits(server: Running, sessi
     assert (data(first), data(second)) == (["a"], ["b"])
 
 
+def test_a_take_that_does_not_wait_does_not_overtake_either(server: Running, session: Session) -> None:
+    core = server.server.core
+
+    async def both() -> tuple[Any, Any]:
+        waits = asyncio.ensure_future(answer_of(core, taker(session)))
+        await core.execute(ops.GetState())
+        core.ask(put("a"), lambda answer: None)
+        at_once = await core.execute(ops.Take("mail", 1, session))
+        return at_once, await waits
+
+    at_once, waited = run(both())
+    assert (at_once, data(waited)) == ([], ["a"])
+
+
 def test_a_wait_that_is_left_before_it_was_tried_takes_nothing(server: Running, session: Session) -> None:
     core = server.server.core
 

@@ -251,6 +251,13 @@ class Lines:
         """Whether anybody waits on a tube."""
         return tube in self._takers or tube in self._producers or tube in self._watchers
 
+    def late(self, requests: Sequence[ops.Op[Any]]) -> set[int]:
+        """Which of some ops are takes that would overtake who waits, should one of the others make a task ready."""
+        if len(requests) == 1:
+            return set()
+        found = {i for i, op in enumerate(requests) if type(op) is ops.Take and op.tube in self._takers}
+        return found if len(found) < len(requests) else set()
+
     def all(self) -> Iterator[Waiter]:
         lines: tuple[Mapping[str, Iterable[Waiter]], ...] = (self._producers, self._takers, self._watchers)
         for line in lines:
@@ -309,6 +316,13 @@ class Lines:
         return served
 
 
+def in_two(requests: Sequence[ops.Op[Any]], late: set[int], perform: Attempt) -> list[Answer]:
+    """Perform ops, those that are late after the others and after whoever waits."""
+    early = iter(perform([op for i, op in enumerate(requests) if i not in late]))
+    after = iter(perform([op for i, op in enumerate(requests) if i in late]))
+    return [next(after) if i in late else next(early) for i in range(len(requests))]
+
+
 def _alike(waiters: list[Waiter]) -> list[Waiter]:
     """The first takers that ask for the same time: a store may perform these as one."""
     ttr = getattr(waiters[0].op, "ttr", None)
@@ -340,4 +354,4 @@ def raised(answer: Answer) -> Answer:
     return answer
 
 
-__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "one_by_one", "raised"]
+__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "in_two", "one_by_one", "raised"]

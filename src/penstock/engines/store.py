@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
-from penstock.engines.line import Answer, Lines, Waiter, raised
+from penstock.engines.line import Answer, Lines, Waiter, in_two, raised
 from penstock.engines.scan import Scan
 from penstock.engines.transactor import AwaitedTransactor as AwaitedTransactor
 from penstock.engines.transactor import Transactor as Transactor
@@ -174,8 +174,11 @@ class Store(ABC):
         return batches
 
     def _perform(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
-        if self._lines.count and self._next_tick is not None and self._next_tick <= self.clock.now():
-            self._let_time_serve()
+        if self._lines.count:
+            if self._next_tick is not None and self._next_tick <= self.clock.now():
+                self._let_time_serve()
+            if late := self._lines.late(requests):
+                return in_two(requests, late, lambda some: self._perform_or_fail(some, strict))
         try:
             done = self.commit(requests, strict)
         except Exception:
