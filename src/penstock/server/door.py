@@ -144,7 +144,7 @@ class Link:
         return codec.pack(
             talk.Welcome(
                 *(codec.VERSION, self._book.incarnation, engine.name, engine.writable),
-                *(known and hello.incarnation == self._book.incarnation, engine.clock.now()),
+                *(known and hello.incarnation == self._book.incarnation, engine.clock.now(), self._limits.frame),
             )
         )
 

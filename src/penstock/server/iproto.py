@@ -95,7 +95,7 @@ class IprotoDoor(Door):
         from penstock.server.door import Link
 
         core, sessions = self.server.core, self.server.sessions
-        made = Link(core, sessions, connection.peer, connection.send_answer)
+        made = Link(core, sessions, connection.peer, connection.send_answer, self.limits)
         if self._retiring:
             self.server.core.loop.call_soon(connection.say_bye)
         return made

@@ -69,6 +69,8 @@ class Welcome(NamedTuple):
     remembered: bool
     """True if it knows what it has answered the client before."""
     moment: int
+    frame: int
+    """How many bytes a request may have."""
 
 
 class Look(NamedTuple):

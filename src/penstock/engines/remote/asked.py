@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from penstock.engines.remote.store import RemoteStore
 
 
+ENDING = 2.0
+"""Seconds that the end of a session waits for a server: it comes by itself if nobody is there to hear of it."""
+
+
 class Asked(Request):
     """A group of ops. Answers are decoded by whoever wants them, not by the thread that reads."""
 
@@ -31,8 +35,8 @@ class Asked(Request):
         "_said",
         "_store",
         "_then",
-        "_unsafe",
         "ops",
+        "patience",
         "takes",
     )
 
@@ -47,6 +51,7 @@ class Asked(Request):
         """Which of the ops were asked for, or asked for again."""
         self._refused: dict[int, PenstockError] = {}
         super().__init__("do", self._encoded())
+        self.patience = ENDING if requests and type(requests[0]) is ops.EndSession else None
         self.takes = any(type(op) is ops.Take for op in requests)
         self._store = store
         self._then = then
@@ -134,6 +139,27 @@ class Asked(Request):
             self._doubt = ""
             self._answers = answers
         return answers
+
+
+class Parts:
+    """Ops that are too many for one request: two of them, and one answer."""
+
+    def __init__(
+        self, store: RemoteStore, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]
+    ) -> None:
+        self._then = then
+        self._lock = threading.Lock()
+        self._found: list[Callable[[], list[Answer]] | None] = [None, None]
+        half = len(requests) // 2
+        store.ask(requests[:half], lambda answers: self._add(0, answers))
+        store.ask(requests[half:], lambda answers: self._add(1, answers))
+
+    def _add(self, part: int, answers: Callable[[], list[Answer]]) -> None:
+        with self._lock:
+            self._found[part] = answers
+            first, second = self._found
+        if first is not None and second is not None:
+            self._then(lambda: [*first(), *second()])
 
 
 class Waiting(Request):

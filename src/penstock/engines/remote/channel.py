@@ -18,11 +18,21 @@ from typing import Any
 from penstock.engines.remote.link import CONNECT_SECONDS, Link, open_link
 from penstock.engines.remote.place import Place
 from penstock.engines.store import log
-from penstock.model.errors import EngineUnavailable, PenstockError
+from penstock.model.errors import EngineUnavailable, PayloadTooLarge, PenstockError
 from penstock.wire import codec, talk
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries to connect."""
+
+
+FIRST_LONGEST = 16 * 1024 * 1024
+
+
+def too_long(size: int, longest: int) -> PayloadTooLarge:
+    """The refusal of a call that a server would not read."""
+    return PayloadTooLarge(
+        f"this call has {size} bytes, and the server takes {longest} at a time: pass fewer tasks, or less data, at once"
+    )
 
 
 class Request:
@@ -30,6 +40,8 @@ class Request:
 
     __slots__ = ("asked_at", "kind", "link", "number", "payload", "pinned")
     waits = False
+    patience: float | None = None
+    """Seconds that it waits for a server, if that is not as long as other calls do."""
 
     def __init__(self, kind: str, payload: bytes, pinned: Link | None = None) -> None:
         self.kind = kind
@@ -122,6 +134,8 @@ class Channel:
         self._broken_at = 0.0
         self._why = ""
         self._stop = threading.Event()
+        self.longest = FIRST_LONGEST
+        """How many bytes a payload may have."""
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -132,6 +146,8 @@ class Channel:
 
     def ask(self, request: Request) -> None:
         """Send a request as soon as there is a connection. Never waits."""
+        if len(request.payload) > self.longest:
+            raise too_long(len(request.payload), self.longest)
         with self._lock:
             if self._stop.is_set():
                 raise EngineUnavailable(f"{self._place.name} is closed; connect again")
@@ -379,7 +395,8 @@ class Channel:
             for requests in (self._open, self._waiting):
                 for number, request in list(requests.items()):
                     since = max(request.asked_at, self._broken_at)
-                    if request.link not in self._links and (refused or now - since >= patience):
+                    enough = patience if request.patience is None else min(patience, request.patience)
+                    if request.link not in self._links and (refused or now - since >= enough):
                         late.append(request)
                         del requests[number]
         for request in late:

@@ -35,13 +35,17 @@ class Place(NamedTuple):
         >>> Place.parse("penstock://ann:env:TOKEN@queue.example?tls=on").name
         'penstock://queue.example:3301'
         """
+        scheme, _, rest = url.partition("://")
+        before, _, query = rest.partition("?")
+        # A secret may be file:PATH, and paths have slashes.
+        who, _, where = before.rpartition("@")
+        login, _, secret = who.partition(":")
         try:
-            parts = urlsplit(url)
+            parts = urlsplit(f"{scheme.lower()}://{where}?{query}")
             port = parts.port
             given = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
         except ValueError as error:
             raise UsageError(f"this is not the URL of a server ({error}); they look like {SHAPE}") from None
-        scheme = parts.scheme.lower()
         if not parts.hostname or parts.path.strip("/") or parts.fragment:
             raise UsageError(f"the URL of a server has a host, a port and no path: {SHAPE}")
         for name in given:
@@ -52,9 +56,9 @@ class Place(NamedTuple):
             raise UsageError(f"tls must be on or off, got {tls!r}")
         if ("cert" in given) != ("key" in given):
             raise UsageError("a client certificate needs both cert and key")
-        login, secret = (None if part is None else unquote(part) for part in (parts.username, parts.password))
         files = (given.get("ca"), given.get("cert"), given.get("key"))
-        return cls(scheme, parts.hostname, port or PORTS[scheme], login or None, secret, tls == "on", *files)
+        server = (parts.scheme, parts.hostname, port or PORTS[parts.scheme])
+        return cls(*server, unquote(login) or None, unquote(secret) or None, tls == "on", *files)
 
     @property
     def name(self) -> str:

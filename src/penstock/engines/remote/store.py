@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter, raised
-from penstock.engines.remote.asked import Asked, Waiting, lost_leases, not_done, taking
-from penstock.engines.remote.channel import Call, Channel, Note, Request
+from penstock.engines.remote.asked import Asked, Parts, Waiting, lost_leases, not_done, taking
+from penstock.engines.remote.channel import Call, Channel, Note, Request, too_long
 from penstock.engines.remote.clock import ServerClock
 from penstock.engines.remote.link import Link
 from penstock.engines.remote.place import Place
@@ -29,6 +29,8 @@ from penstock.model.task import Record, TaskId
 from penstock.wire import codec, talk
 
 R = TypeVar("R")
+MARGIN = 1024
+"""Bytes of a request that are not its payload."""
 GRACE = 1.0
 """Seconds that a server may be late with the end of a wait."""
 
@@ -51,6 +53,7 @@ class RemoteStore(Store):
         self.channel = Channel(place, self._told, self._settle, self._patience)
         welcome = self.channel.open()
         self.writable = welcome.writable
+        self._longest = self.channel.longest = welcome.frame - MARGIN
         if isinstance(self.clock, ServerClock):
             self.clock.set(welcome.moment)
         self.start()
@@ -67,6 +70,8 @@ class RemoteStore(Store):
             self.check_usable()
         self.show_life()
         asked = Asked(self, requests)
+        if len(asked.payload) > self._longest:
+            return self._in_parts(requests, len(asked.payload))
         self.channel.ask(asked)
         answers = asked.wait()
         if self._outbox:
@@ -77,7 +82,20 @@ class RemoteStore(Store):
         if self.closed or self._pid != os.getpid() or getattr(self._local, "inside", False):
             self.check_usable()
         self.show_life()
-        self.channel.ask(Asked(self, requests, then))
+        asked = Asked(self, requests, then)
+        if len(asked.payload) <= self._longest:
+            self.channel.ask(asked)
+        elif len(requests) == 1:
+            then(lambda: self._in_parts(requests, len(asked.payload)))
+        else:
+            Parts(self, requests, then)
+
+    def _in_parts(self, requests: Sequence[ops.Op[Any]], size: int) -> list[Answer]:
+        """Ops that are too long to be sent together; one that is too long by itself is refused."""
+        if len(requests) == 1:
+            return [too_long(size, self._longest)]
+        half = len(requests) // 2
+        return [*self.execute_many(requests[:half]), *self.execute_many(requests[half:])]
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         return Committed(self.execute_many(requests, strict), set(), (), None)
