@@ -127,7 +127,13 @@ def resolved(url: str) -> str:
 
 
 def _has_password(url: str) -> bool:
-    if engine_name(url) != "postgresql":
+    engine = engine_name(url)
+    if engine == "remote":
+        from penstock.engines.remote.place import Place
+
+        secret = Place.parse(url).secret
+        return secret is not None and not secret.startswith(("env:", "file:"))
+    if engine != "postgresql":
         return False
     parts = urlsplit(url)
     return parts.password is not None or "password" in parse_qs(parts.query)
