@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import output, settings
 from penstock.cli.command import command
-from penstock.engines import engine_name
+from penstock.engines import engine_name, store_name
 from penstock.engines.finding import exit_status, shown, summary
 from penstock.model.errors import UsageError
 
@@ -68,6 +68,8 @@ def _place(verb: str) -> tuple[str, str]:
     engine = engine_name(url)
     if engine == "memory":
         raise UsageError(f"there is nothing to {verb} in memory: such a queue is new in every process")
+    if engine == "remote":
+        raise UsageError(f"{store_name(url)} is a server: {verb} its store where the server runs")
     return engine, url
 
 
