@@ -6,12 +6,16 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import penstock
+from bench.cell import Bound, Cell, Figures, Subject
+from bench.scale import Scale
 
 SERVER = """
 import asyncio, signal, sys
@@ -66,21 +70,28 @@ async def cycles(url: str, callers: int, count: int) -> None:
         await asyncio.gather(*(caller() for _ in range(callers)))
 
 
-def measure(folder: Path, callers: int = 50, count: int = 30_000) -> dict[str, float]:
-    """Cycles a second, and microseconds of either process for one."""
-    with served(folder / "remote.db") as (url, pid):
+def measure(folder: Path, callers: int, count: int) -> Figures:
+    """One round, on a new file."""
+    with tempfile.TemporaryDirectory(dir=folder) as own, served(Path(own) / "remote.db") as (url, pid):
         asyncio.run(cycles(url, callers, callers * 20))
         began, mine, theirs = time.perf_counter(), time.process_time(), cpu_seconds(pid)
         asyncio.run(cycles(url, callers, count))
         return {
-            "cycles a second": count / (time.perf_counter() - began),
+            "cycle/s": count / (time.perf_counter() - began),
             "client us": (time.process_time() - mine) / count * 1e6,
             "server us": (cpu_seconds(pid) - theirs) / count * 1e6,
         }
 
 
-if __name__ == "__main__":
-    import tempfile
+def subjects(stack: ExitStack, folder: Path, scale: Scale) -> list[Subject]:
+    """A client and a server, each a process."""
+    run = partial(measure, folder, scale.callers, scale.concurrent)
+    return [Subject(f"penstock:// {scale.callers} tasks", run)]
 
-    with tempfile.TemporaryDirectory() as folder:
-        print({name: round(value, 1) for name, value in measure(Path(folder)).items()})
+
+SECTION = "penstock://, 50 asyncio tasks of one process, a server of SQLite, relaxed"
+FIGURES = ("cycle/s", "client us", "server us")
+CELLS = (Cell("remote-cycles", SECTION, subjects, FIGURES, (Bound("cycle/s", 15_000),), "alone"),)
+
+if __name__ == "__main__":
+    print({name: round(value, 1) for name, value in measure(Path(tempfile.gettempdir()), 50, 30_000).items()})
