@@ -26,8 +26,11 @@ from penstock.server.spell import Spell, over
 from penstock.wire import codec, talk
 
 Send = Callable[[int, bool, bytes], None]
-LONG = (ops.Load, ops.Stage, ops.Promote, ops.AdoptTable, ops.TruncateTube, ops.ForgetHistory, ops.MarkHistory)
+LONG: frozenset[type[ops.Op[Any]]] = frozenset(
+    (ops.Load, ops.Stage, ops.Promote, ops.AdoptTable, ops.TruncateTube, ops.ForgetHistory, ops.MarkHistory)
+)
 """Ops that may take long; so may long pages."""
+PAGED: frozenset[type[ops.Op[Any]]] = frozenset((ops.ListTasks, ops.ReadHistory, ops.ListLanes))
 PAGE = 1000
 WAITERS: dict[type[ops.Op[Any]], Callable[[Any, int | None], Waiter]] = {
     ops.Take: Taker,
@@ -313,7 +316,8 @@ class Link:
 
 
 def _is_long(op: Any) -> bool:
-    return isinstance(op, LONG) or (isinstance(op, ops.ListTasks | ops.ReadHistory | ops.ListLanes) and op.limit > PAGE)
+    kind = type(op)
+    return kind in LONG or (kind in PAGED and op.limit > PAGE)
 
 
 KINDS: dict[str, Callable[[Link, int, bytes], None]] = {
