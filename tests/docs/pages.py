@@ -10,6 +10,7 @@ what the page shows, and that is where its output ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -134,8 +135,9 @@ def type_in(block: Block, shown: str | None, environment: dict[str, str]) -> str
             os.killpg(process.pid, signal.SIGINT)
         rest, more = process.communicate(timeout=60)
     finally:
-        if process.poll() is None:
+        # What a block has left behind it would hold its port.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
     assert process.returncode == 0, f"{block.text}{printed}{rest}{said}{more}"
     return printed if block.runs_on else printed + rest
