@@ -23,6 +23,8 @@ class Line(Listening):
         self._fault: tuple[str, Any] | None = None
         self._for_good = False
         self._struck = threading.Event()
+        self._unnoticed: list[socket.socket] = []
+        self._silent: set[socket.socket] = set()
         super().__init__()
 
     @property
@@ -50,6 +52,23 @@ class Line(Listening):
         for client in clients:
             reset(client)
 
+    def break_unnoticed(self) -> None:
+        """Every connection is reset, and the server hears nothing of that."""
+        with self._lock:
+            self._silent |= self._clients
+        self.break_all()
+
+    def close(self) -> None:
+        super().close()
+        for server in self._unnoticed:
+            reset(server)
+
+    def _end(self, client: socket.socket, server: socket.socket) -> None:
+        if client in self._silent:
+            self._unnoticed.append(server)
+        else:
+            reset(server)
+
     def serve(self, client: socket.socket) -> None:
         self.made += 1
         server = call(self.to)
@@ -72,7 +91,7 @@ class Line(Listening):
                 server.sendall(frame)
         finally:
             if not swallowed.is_set():
-                reset(server)
+                self._end(client, server)
 
     def _reply(self, client: socket.socket, server: socket.socket, swallowed: threading.Event) -> None:
         try:
@@ -87,7 +106,7 @@ class Line(Listening):
         except (EOFError, OSError):
             pass
         finally:
-            reset(server)
+            self._end(client, server)
             reset(client)
 
 

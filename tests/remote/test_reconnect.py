@@ -172,3 +172,20 @@ def test_a_wait_that_was_left_takes_nothing(q: Any, near: Any, line: Line, what:
     assert waiter.answer == []
     jobs.put(1)
     assert near.tube("jobs").take().data == 1
+
+
+def test_a_wait_can_be_left_though_the_server_has_not_noticed_that_its_connection_is_gone(
+    q: Any, near: Any, line: Line
+) -> None:
+    jobs = q.create_tube("jobs")
+    store = q._engine.store
+    waiter = Taker(ops.Take("jobs", 1, q._session), None)
+    store.enlist(waiter)
+    assert store.waiters == 1
+    line.break_unnoticed()
+    assert jobs.tasks() == []  # by now there is another connection
+    waiting = store._waits[waiter]
+    store.withdraw(waiter)
+    assert waiter.answer == [] and waiting.over.is_set()
+    jobs.put(1)
+    assert near.tube("jobs").take().data == 1

@@ -7,21 +7,25 @@ for ever, it names one by one. What it has not got yet is kept for when it conne
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
+from penstock.model import ops
+from penstock.model.session import Session
 from penstock.model.state import Event
 from penstock.model.task import Record
 from penstock.model.tube import TubeConfig
 from penstock.wire import talk
 
 if TYPE_CHECKING:
-    from penstock.server.core import Core
+    from penstock.server.core import Core, Wait
     from penstock.server.door import Link
 
+log = logging.getLogger("penstock.server")
 SECONDS = 120.0
 """How long the answers of an engine are kept when its connection is lost."""
 ANSWERS = 20_000
@@ -32,11 +36,41 @@ ASIDE = 4
 """Threads for what takes long."""
 
 
+NAME = 100
+"""How long the name that an engine gives itself may be."""
+
+
+class Grant(NamedTuple):
+    """Tasks of one tube that an answer grants."""
+
+    tube: str
+    session: Session
+    leases: tuple[ops.Lease, ...]
+
+
 class Sent(NamedTuple):
     """An answer."""
 
     failed: bool
-    payload: bytes
+    payload: bytes | None
+    """None: there was no room for it; what it granted is known still, and given back if it is asked for again."""
+    grants: Sequence[Grant] = ()
+    pure: bool = False
+    """True if nothing but takes were asked for, so it can be done again once their grants are given back."""
+
+    @property
+    def size(self) -> int:
+        """How much there is to keep."""
+        return len(self.payload or b"")
+
+
+def grants(requests: Sequence[ops.Op[Any]], answers: Sequence[Any]) -> list[Grant]:
+    """What takes were granted."""
+    return [
+        Grant(op.tube, op.session, tuple(ops.Lease(record.id, record.token) for record in answer))
+        for op, answer in zip(requests, answers, strict=True)
+        if type(op) is ops.Take and type(answer) is list and answer
+    ]
 
 
 class Client:
@@ -49,24 +83,46 @@ class Client:
         self.dropped = 0
         """The last number whose answer was thrown away though it had not arrived."""
         self.forgetting: asyncio.TimerHandle | None = None
+        self.waits: dict[int, Wait] = {}
+        """Requests that wait, whichever connection they came over."""
+        self.sessions: dict[str, None] = {}
+        """Sessions that it has opened, joined or kept alive here, and not ended."""
         self._answers: dict[int, Sent] = {}
         self._waited: dict[int, Sent] = {}
+        self._empty: dict[int, Sent] = {}
+        """Answers of which only the grants are known still."""
         self._seen = 0
         self._size = 0
 
     def answer(self, number: int) -> Sent | None:
         """The answer that a number has got."""
-        return self._answers.get(number) or self._waited.get(number)
+        return self._answers.get(number) or self._waited.get(number) or self._empty.get(number)
+
+    def redo(self, number: int) -> None:
+        """Its answer is void: the request is a new one."""
+        for kept in (self._answers, self._waited, self._empty):
+            self._drop(kept, number)
 
     def remember(self, number: int, sent: Sent, waited: bool) -> None:
         """Keep an answer until it has arrived."""
         self.pending.discard(number)
         (self._waited if waited else self._answers)[number] = sent
-        self._size += len(sent.payload)
+        self._size += sent.size
         while self._size > BYTES or len(self._answers) + len(self._waited) > ANSWERS:
-            kept = self._answers or self._waited
-            self.dropped = max(self.dropped, oldest := next(iter(kept)))
-            self._size -= len(kept.pop(oldest).payload)
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        many = len(self._answers) + len(self._waited) > ANSWERS
+        for kept in (self._answers, self._waited):
+            oldest = next(iter(kept), None)
+            if oldest is not None:
+                sent = kept.pop(oldest)
+                self._size -= sent.size
+                if sent.grants and not many:
+                    self._empty[oldest] = sent._replace(payload=None)
+                else:
+                    self.dropped = max(self.dropped, oldest)
+                return
 
     def arrived(self, seen: int, waits: Iterable[int] = ()) -> None:
         """All answers up to a number have arrived, except those of waits, of which these have."""
@@ -77,13 +133,16 @@ class Client:
                 for number in gone:
                     self._drop(self._answers, number)
             self._seen = seen
+            for number in [number for number in self._empty if number <= seen]:
+                del self._empty[number]
         for number in waits:
             self._drop(self._waited, number)
+            self._empty.pop(number, None)
 
     def _drop(self, kept: dict[int, Sent], number: int) -> None:
         sent = kept.pop(number, None)
         if sent is not None:
-            self._size -= len(sent.payload)
+            self._size -= sent.size
 
 
 class Book:
@@ -105,13 +164,23 @@ class Book:
             book = _books[core] = Book(core)
         return book
 
-    def greet(self, name: str, link: Link) -> tuple[Client, bool]:
-        """An engine has connected; answers whether it was known."""
+    def link_of(self, name: str) -> Link | None:
+        """The connection that an engine has, as far as is known here."""
+        client = self._clients.get(name)
+        return None if client is None else client.link
+
+    def greet(self, name: str, incarnation: str | None, link: Link) -> tuple[Client, bool]:
+        """An engine has connected; answers whether it was known, and has not been elsewhere meanwhile."""
         client = self._clients.pop(name, None)
+        old = None if client is None else client.link
+        if client is not None and incarnation != self.incarnation:
+            # Another server has settled what was open here: what comes of that now is for nobody.
+            client.link = client = None
         known = client is not None
+        if old is not None and old is not link:
+            old.lost()
         if client is None:
-            while len(self._clients) >= CLIENTS:
-                self._clients.pop(next(iter(self._clients)))
+            self._make_room()
             client = Client()
         self._clients[name] = client
         client.link = link
@@ -119,6 +188,18 @@ class Book:
             client.forgetting.cancel()
             client.forgetting = None
         return client, known
+
+    def _make_room(self) -> None:
+        """Forget the engine that was connected longest ago; one that is connected only if there is no other."""
+        if len(self._clients) >= CLIENTS:
+            away = (name for name, client in self._clients.items() if client.link is None)
+            del self._clients[next(away, None) or next(iter(self._clients))]
+
+    def give_back(self, granted: Iterable[Grant]) -> None:
+        """Nobody hears of these: they come back as though they had not been offered."""
+        for tube, session, leases in granted:
+            for lease in leases:
+                self._core.ask(ops.Release(tube, lease, session, refund=True), _log_refusal)
 
     def lost(self, name: str, client: Client, link: Link) -> None:
         """A connection is closed; what its engine has not heard is kept for a while."""
@@ -163,6 +244,11 @@ class Book:
             payload = talk.encode_change(config, record, event)
             for link in links:
                 link.push(payload)
+
+
+def _log_refusal(answer: Any) -> None:
+    if isinstance(answer, BaseException):
+        log.info("a task that was granted to a lost connection comes back with its session: %s", answer)
 
 
 _books: WeakKeyDictionary[Core, Book] = WeakKeyDictionary()

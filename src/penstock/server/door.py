@@ -16,7 +16,7 @@ from penstock.model import ops
 from penstock.model.duration import SECOND
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
 from penstock.server import sight
-from penstock.server.book import Book, Client, Sent
+from penstock.server.book import NAME, Book, Client, Grant, Sent, grants
 from penstock.server.core import Core, Wait, log
 from penstock.server.peer import Peer
 from penstock.server.roles import LISTEN, TRANSACT
@@ -54,18 +54,25 @@ class Link:
         self._client: Client | None = None
         self._name = ""
         self._waits: dict[int, Wait] = {}
+        """Those that came over this connection."""
         self._spells: dict[int, Spell] = {}
         self._last = 0
         self._gone = False
+        self.leaving = False
+        """True once the engine was asked to go elsewhere."""
 
     def receive(self, number: int, seen: int, kind: str, payload: bytes) -> None:
         """A request has come."""
+        if self._gone:
+            return
         client = self._client
         try:
             if kind == "hello":
                 self._send(number, False, self._hello(payload))
                 return
             handle = KINDS.get(kind)
+            if not (0 <= seen <= NUMBERS and -NUMBERS <= number <= NUMBERS):
+                raise UsageError(f"requests are numbered up to {NUMBERS}, got {number} and {seen}")
             if client is None or handle is None:
                 raise UsageError("say hello first" if client is None else f"there is no request {kind!r}")
         except PenstockError as error:
@@ -74,14 +81,7 @@ class Link:
         client.arrived(seen)
         if number > 0:
             self._last = max(self._last, number)
-            if (sent := client.answer(number)) is not None:
-                self._send(number, *sent)
-                return
-            if number in client.pending:
-                return
-            if number <= client.dropped:
-                forgotten = EngineUnavailable("the server has forgotten the answer; it may have been done", "unknown")
-                self._send(number, True, codec.encode_error(forgotten))
+            if self._is_known(client, number):
                 return
             client.pending.add(number)
         try:
@@ -89,12 +89,33 @@ class Link:
         except Exception as error:
             self._fail(number, error)
 
+    def _is_known(self, client: Client, number: int) -> bool:
+        """Whether a request has come before; then it has been answered again, or will be answered."""
+        sent = client.answer(number)
+        if sent is not None and sent.payload is not None:
+            self._send(number, sent.failed, sent.payload)
+            return True
+        if sent is not None:
+            client.redo(number)
+            self._book.give_back(sent.grants)
+            if sent.pure:
+                self._core.fence()
+                return False
+        elif number in client.pending:
+            return True
+        elif number > client.dropped:
+            return False
+        forgotten = EngineUnavailable("the server has forgotten the answer; it may have been done", "unknown")
+        self._send(number, True, codec.encode_error(forgotten))
+        return True
+
     def push(self, payload: bytes) -> None:
         """Say something that nobody asked for."""
         self._send(0, False, payload)
 
     def bye(self, deaf: bool = False) -> None:
         """Ask the engine to go elsewhere: what was received is answered here. deaf: what comes from now on is not."""
+        self.leaving = True
         self.push(talk.encode_bye(self._last if deaf else None))
         for wait in list(self._waits.values()):
             wait.leave()
@@ -106,6 +127,8 @@ class Link:
 
     def lost(self) -> None:
         """The connection is closed: what waits takes nothing, what is open is undone."""
+        if self._gone:
+            return
         self._gone = True
         for spell in list(self._spells.values()):
             spell.undo()
@@ -116,16 +139,43 @@ class Link:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _answer(self, number: int, payload: bytes, failed: bool = False, waited: bool = False) -> None:
+    def _answer(
+        self, number: int, payload: bytes, failed: bool = False, waited: bool = False, granted: Sequence[Grant] = ()
+    ) -> None:
         client = self._client
         assert client is not None
-        sent = Sent(failed, payload)
         if number > 0:
-            client.remember(number, sent, waited)
-        # The engine may have connected anew meanwhile.
-        link = client.link if number > 0 else self
-        if link is not None and not link._gone:
-            link._send(number, *sent)
+            client.remember(number, Sent(failed, payload, granted), waited)
+        link = self._hearer(number)
+        if link is not None:
+            link._send(number, failed, payload)
+
+    def _hearer(self, number: int) -> Link | None:
+        """The connection that an answer goes to: the engine may have connected anew, or be gone."""
+        assert self._client is not None
+        link = self._client.link if number > 0 else self
+        return None if link is None or link._gone else link
+
+    def _answer_all(
+        self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any], payload: bytes | None = None
+    ) -> None:
+        """Answer ops. What was granted to nobody is given back before anybody could miss it."""
+        granted = grants(requests, answers)
+        if granted and self._hearer(number) is None:
+            self._book.give_back(granted)
+            if self._is_void(number, requests):
+                return
+            answers = [[] if type(op) is ops.Take else answer for op, answer in zip(requests, answers, strict=True)]
+            granted, payload = [], None
+        self._answer(number, payload or codec.encode_answers(requests, answers), granted=granted)
+
+    def _is_void(self, number: int, requests: Sequence[ops.Op[Any]]) -> bool:
+        """Whether a request is as good as not done, now that its grants are given back; then it is forgotten."""
+        assert self._client is not None
+        if any(type(op) is not ops.Take for op in requests):
+            return False
+        self._client.pending.discard(number)
+        return True
 
     def _fail(self, number: int, error: BaseException) -> None:
         if not isinstance(error, PenstockError):
@@ -143,11 +193,14 @@ class Link:
             )
         engine = self._core.engine
         self._name = hello.client
+        before = self._book.link_of(hello.client)
+        if before is not None and before is not self and not before.leaving:
+            before.lost()  # its end has not been noticed here yet
         self._client, known = self._book.greet(hello.client, self)
         return codec.pack(
             talk.Welcome(
                 *(codec.VERSION, self._book.incarnation, engine.name, engine.writable),
-                *(known and hello.incarnation == self._book.incarnation, engine.clock.now(), self._limits.frame),
+                *(known, engine.clock.now(), self._limits.frame),
             )
         )
 
@@ -159,14 +212,13 @@ class Link:
         try:
             for op in requests:
                 self._peer.check(op)
-                if type(op) is ops.KeepAlive:
-                    # It counts from now, even if a transaction keeps everybody waiting.
-                    self._core.engine.store.hear(op.session.uuid, op.session.ttl)
+                if type(op) in OF_SESSIONS:
+                    self._look_at_session(op)
         except AccessDenied:
             self._do_some(number, requests)
             return
         if any(_is_long(op) for op in requests):
-            self._aside(number, lambda: codec.encode_answers(requests, self._core.engine.execute_many(requests)))
+            self._aside(number, lambda: self._done_aside(number, requests, self._core.engine.execute_many(requests)))
             return
         # Ops that are asked for together are performed together, and answered in their order.
         answers: list[Any] = []
@@ -178,7 +230,38 @@ class Link:
 
     def _did(self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any], last: Any) -> None:
         answers.append(last)
-        self._answer(number, codec.encode_answers(requests, answers))
+        self._note_sessions(requests, answers)
+        self._answer_all(number, requests, answers)
+
+    def _done_aside(self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any]) -> Callable[[], None]:
+        """Pack the answers, which may be long, in the thread that has them."""
+        payload = codec.encode_answers(requests, answers)
+
+        def then() -> None:
+            self._note_sessions(requests, answers)
+            self._answer_all(number, requests, answers, payload)
+
+        return then
+
+    def _look_at_session(self, op: Any) -> None:
+        """Sessions that this engine is known to have live from now on, even if a transaction keeps all waiting."""
+        assert self._client is not None
+        mine = self._client.sessions
+        if type(op) is ops.KeepAlive and op.session.uuid in mine:
+            self._core.engine.store.hear(op.session.uuid, op.session.ttl)
+        elif type(op) is ops.OpenSession and len(mine) >= SESSIONS and op.session.uuid not in mine:
+            raise EngineUnavailable(f"this client has {SESSIONS} sessions: the server's limit")
+
+    def _note_sessions(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Any]) -> None:
+        for op, answer in zip(requests, answers, strict=True):
+            kind: Any = type(op)
+            if kind not in OF_SESSIONS or isinstance(answer, BaseException) or self._client is None:
+                continue
+            uuid = op.uuid if kind is ops.Identify else op.session.uuid  # type: ignore[attr-defined]
+            if kind is ops.EndSession:
+                self._client.sessions.pop(uuid, None)
+            elif len(self._client.sessions) < SESSIONS:
+                self._client.sessions[uuid] = None
 
     def _do_some(self, number: int, requests: list[ops.Op[Any]]) -> None:
         """Some may not be done."""
@@ -191,11 +274,11 @@ class Link:
             except AccessDenied as error:
                 answers[index] = error
 
-        def work() -> bytes:
+        def work() -> Callable[[], None]:
             done = self._core.engine.execute_many([requests[index] for index in allowed]) if allowed else []
             for index, answer in zip(allowed, done, strict=True):
                 answers[index] = answer
-            return codec.encode_answers(requests, answers)
+            return self._done_aside(number, requests, answers)
 
         self._aside(number, work)
 
