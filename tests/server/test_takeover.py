@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import socket
 import stat
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -437,3 +439,123 @@ def test_what_is_encrypted_stays_so(tmp_path: Path):
             assert server.ended() == 0
             tube.put("sealed")
             assert [task.data for task in tube.tasks()] == ["sealed"]
+
+
+def test_a_dry_run_leaves_the_old_one_as_it_is(tmp_path: Path):
+    made(os.fspath(tmp_path / "tasks.db"))
+    with Serving(tmp_path, "tasks.db", "--http-port", "0") as server, penstock.connect(server.url) as queue:
+        http = str(server.document["http_port"])
+        words = ["--port", str(server.port), "--http-port", http, "--takeover", "--check"]
+        trial = Serving(tmp_path, "tasks.db", *words).ready()
+        assert trial.ended() == 0
+        assert trial.document["urls"] == server.document["urls"]
+        server.err.said("another process has looked whether it could take over; this one goes on")
+        assert serves(server)
+        queue.tube("mail").put("still here")
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGHUP)  # and it can still be taken over from
+        server.next()
+        assert server.ended() == 0
+
+
+def test_a_dry_run_finds_what_would_not_start(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db") as server:
+        words = ["--port", str(server.port), "--logins", "none.toml", "--takeover", "--check"]
+        trial = Serving(tmp_path, "tasks.db", *words)
+        trial.err.said("the logins in none.toml cannot be read")
+        assert trial.ended() == 64
+        assert serves(server)
+
+
+def test_one_that_is_told_to_stop_before_the_new_one_is_ready_ends_both(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db") as server:
+        asking = Asking(control(server), server.document["store"])
+        assert server.stop() == 0
+        with pytest.raises(EngineUnavailable, match="the server was told to stop before"):
+            asking.ready()
+        for sock in asking.handed.sockets.values():
+            sock.close()
+
+
+class Old:
+    """A process that hands over by the rules, up to the point where the new one has the sockets."""
+
+    def __init__(self, folder: Path, store: str) -> None:
+        self.path = folder / "old.sock"
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self._control = socket.socket(socket.AF_UNIX)
+        self._control.bind(os.fspath(self.path))
+        self._control.listen()
+        self.new = Serving(folder, store, "--port", str(self.port), "--takeover", PENSTOCK_CONTROL=os.fspath(self.path))
+        self.talk, _ = self._control.accept()
+        self.talk.recv(1000)
+        said = {"doors": ["port"], "ports": {"port": self.port}, "pid": os.getpid()}
+        socket.send_fds(self.talk, [json.dumps(said).encode() + b"\n"], [self.listening.fileno()])
+
+    def close(self) -> None:
+        for sock in (self.talk, self._control, self.listening):
+            sock.close()
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="penstock") as name:
+        yield Path(name)
+
+
+def test_the_new_one_ends_if_the_old_one_was_told_to_stop(short_folder: Path):
+    old = Old(short_folder, "tasks.db")
+    old.talk.sendall(b'{"error": "told to stop"}\n')
+    old.close()
+    old.new.err.said("told to stop")
+    assert old.new.ended() == 65
+    assert old.new.out.lines == []
+
+
+def test_the_new_one_serves_if_the_old_one_has_died(short_folder: Path):
+    old = Old(short_folder, "tasks.db")
+    old.close()
+    with old.new as server:
+        assert serves(server)
+
+
+NONSENSE = [b"[]\n", b"\xff\xfe\n", b'{"penstock": [], "store": {}}\n']
+
+
+def test_nonsense_does_not_end_the_one_that_is_asked(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db") as server:
+        for words in NONSENSE:
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(os.fspath(control(server)))
+                other.sendall(words)
+        for words in (b'{"ready": null}\n', b'{"ready": []}\n', b'{"ready": "soon"}\n', b"{}\n"):
+            asking = Asking(control(server), server.document["store"])
+            asking._connection.sendall(words)
+            asking.close()
+            for sock in asking.handed.sockets.values():
+                sock.close()
+        server.process.send_signal(signal.SIGHUP)
+        server.next()
+        assert server.ended() == 0
+
+
+def test_one_that_says_nothing_keeps_nobody_waiting_for_long(tmp_path: Path):
+    with Serving(tmp_path, "tasks.db") as server, socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(os.fspath(control(server)))
+        server.process.send_signal(signal.SIGHUP)
+        server.next()  # sooner than this test is patient
+        server.err.said("a takeover came to nothing, this process goes on: timed out")
+        assert server.ended() == 0
+
+
+def test_a_SIGHUP_while_another_one_is_at_work_is_not_lost(tmp_path: Path):
+    shell = Shell("tasks.db", tmp_path)
+    shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml")
+    with Serving(tmp_path, "tasks.db", "--logins", "logins.toml") as server:
+        (tmp_path / "logins.toml").write_text("[ann")
+        server.process.send_signal(signal.SIGHUP)
+        first = server.err.said("is to take over")
+        server.process.send_signal(signal.SIGHUP)
+        server.err.said("another process is being started already; if that fails, one more is")
+        server.err.said("is to take over", after=1 + server.err.lines.index(first))

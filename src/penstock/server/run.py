@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from penstock.engines import engine_name, store_name
-from penstock.model.errors import PenstockError, UsageError
+from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.server.binding import check_binding
 from penstock.server.descriptors import make_room
 from penstock.server.listening import activated
@@ -70,6 +70,8 @@ class Program:
         self._taken = asyncio.Event()
         self._control: Control | None = None
         self._successor: Successor | None = None
+        self._again = False
+        """Whether SIGHUP came while another process was being started."""
 
     async def run(self, takeover: bool = False, check_only: bool = False) -> int:
         """Serve; answers the exit status."""
@@ -77,11 +79,14 @@ class Program:
         for number in STOPPING:
             loop.add_signal_handler(number, self._stop, number)
         loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+        if check_only:
+            server = await (self._try_takeover() if takeover else self._begin(activated()))
+            self._on_ready(server)
+            return await self._end(server)
         server = await (self._take_over() if takeover else self._begin(activated()))
         self._on_ready(server)
         notify("READY=1", f"MAINPID={os.getpid()}", f"STATUS=serving {server.core.engine.name}")
-        if not check_only:
-            await self._first(self._stopping, self._taken)
+        await self._first(self._stopping, self._taken)
         if self._taken.is_set():
             await self._retire(server)
         else:
@@ -98,25 +103,52 @@ class Program:
             self._control.place()
         return server
 
+    async def _ask(self) -> Asking:
+        """Get the sockets of the process that serves this store at this address."""
+        if engine_name(self._settings.url) == "memory":
+            raise UsageError(NOT_HANDED)
+        path = control_path(self._settings.host, self._settings.port or 0)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(None, Asking, path, store_name(self._settings.url))
+
     async def _take_over(self) -> Server:
         """Serve on the sockets of another process, which then goes."""
-        settings = self._settings
-        if engine_name(settings.url) == "memory":
-            raise UsageError(NOT_HANDED)
-        path = control_path(settings.host, settings.port or 0)
-        loop = asyncio.get_running_loop()
-        asking = await loop.run_in_executor(None, Asking, path, store_name(settings.url))
+        asking = await self._ask()
         try:
-            settings, sockets = _adopted(settings, asking)
+            settings, sockets = _adopted(self._settings, asking)
             server = await self._start(settings, sockets)
             self._control = self._controlled(server)
         except BaseException:
             asking.close()
             raise
-        await loop.run_in_executor(None, asking.ready)
+        try:
+            if self._stopping.is_set():
+                asking.leave()
+                raise EngineUnavailable("told to stop before it had taken over: the other process goes on")
+            await asyncio.get_running_loop().run_in_executor(None, asking.ready)
+        except EngineUnavailable:
+            await self._end(server)
+            raise
         if self._control is not None:
             self._control.place()
         log.info("took over from process %d", asking.handed.pid)
+        return server
+
+    async def _try_takeover(self) -> Server:
+        """Serve beside the other process, on ports that nobody knows: its clients must not come here."""
+        asking = await self._ask()
+        asking.leave()
+        settings, sockets = _adopted(self._settings, asking)
+        try:
+            check_binding(settings, sockets)
+        finally:
+            for sock in sockets.values():
+                sock.close()
+        changes: dict[str, Any] = dict.fromkeys(asking.handed.ports.keys() & SCHEMES.keys(), 0)
+        changes = {name: port for name, port in changes.items() if getattr(settings, name) == asking.handed.ports[name]}
+        server = await self._start(replace(settings, **changes), {})
+        for name in changes:
+            server.doors[name].port = asking.handed.ports[name]  # to be told as those of the takeover
         return server
 
     async def _start(self, settings: Settings, sockets: Mapping[str, socket.socket]) -> Server:
@@ -167,9 +199,18 @@ class Program:
         elif self._control is None:
             log.error("SIGHUP: no other process can take over from this one, so it goes on as it is")
         elif self._successor is not None and self._successor.going_on:
-            log.info("SIGHUP: another process is being started already")
+            # Its settings may be those of before; once it has taken over there is nobody here to start another one.
+            self._again = True
+            log.info("SIGHUP: another process is being started already; if that fails, one more is")
         else:
-            self._successor = Successor.started(self._control.path)
+            loop = asyncio.get_running_loop()
+            self._successor = Successor.started(self._control.path, lambda: loop.call_soon_threadsafe(self._has_failed))
+
+    def _has_failed(self) -> None:
+        """A process that was to take over has ended."""
+        if self._again:
+            self._again = False
+            self._hang_up()
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -233,7 +274,7 @@ def run(
     """Serve until SIGTERM or SIGINT; answers the exit status.
 
     takeover: serve in the place of a process that serves the same store on the same port
-    check_only: be ready, and stop
+    check_only: be ready, and stop; with takeover the other process goes on
     """
     check(settings)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.server.takeover import ASKING, STARTING, VARIABLE
@@ -21,14 +23,15 @@ class Successor:
     It outlives this one, so nothing here ends it, but if it neither takes over nor ends it is killed.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], on_failed: Callable[[], object]) -> None:
         self._process = process
+        self._on_failed = on_failed
         self.going_on = True
         self.has_taken = False
         threading.Thread(target=self._watch, name="penstock successor", daemon=True).start()
 
     @classmethod
-    def started(cls, control: Path) -> Successor | None:
+    def started(cls, control: Path, on_failed: Callable[[], object]) -> Successor | None:
         """Start the command line of this process again."""
         if os.getpid() == 1:
             log.error("SIGHUP: this is the first process of a container, which would end with it; start another one")
@@ -43,7 +46,7 @@ class Successor:
             log.error("SIGHUP: no new process could be started, this one goes on: %s", error)
             return None
         log.info("SIGHUP: process %d is to take over", process.pid)
-        return cls(process)
+        return cls(process, on_failed)
 
     def _watch(self) -> None:
         """Tell when it came to nothing."""
@@ -57,3 +60,5 @@ class Successor:
             return
         status = self._process.wait()
         log.error("process %d ended with status %d, this one goes on", self._process.pid, status)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: this process ends
+            self._on_failed()

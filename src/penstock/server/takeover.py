@@ -7,7 +7,9 @@ The two speak over a Unix socket that belongs to the address, in lines of JSON:
     new: {"ready": pid}, once it has opened the store and accepts
     old: {"bye": pid}; it accepts no more, serves who is connected until they go, and ends
 
-Whatever goes wrong before `ready` leaves the old one as it was.
+Whatever goes wrong before `ready` leaves the old one as it was. A new one that only looks says {"leave": true} instead.
+An old one that is told to stop meanwhile says {"error": ..}, and the new one stops as well; one that dies says nothing,
+and the new one serves.
 """
 
 from __future__ import annotations
@@ -35,11 +37,14 @@ MAX_LINE = 64 * 1024
 MAX_SOCKETS = 16
 ASKING = 30.0
 """Seconds that the old process may take for an answer."""
+SILENCE = 2.0
+"""Seconds that the new process may take for its first word; whoever comes next waits behind it."""
 STARTING = 120.0
 """Seconds that the new process may take to open the store."""
 MAX_PATH = 107
 """Bytes of a Unix socket's name."""
 OTHERS = 0o077
+STOPPED = "the server was told to stop before it was ready to be taken over from, so nobody serves here any more"
 
 
 class Handed(NamedTuple):
@@ -90,6 +95,10 @@ class Control:
         self._on_taken = on_taken
         self._refusal = refusal
         self._closed = False
+        self._lock = threading.Lock()
+        """Decides whether a takeover or the end came first."""
+        self._talking: socket.socket | None = None
+        """To a process that has the sockets and is not ready yet."""
         self._socket = _bound(path)
         self._inode = os.stat(_unplaced(path)).st_ino
         self._thread = threading.Thread(target=self._work, name="penstock control", daemon=True)
@@ -100,8 +109,13 @@ class Control:
         self._thread.start()
 
     def close(self) -> None:
-        """Listen no more; the path is freed unless somebody else has it by now."""
-        self._closed = True
+        """Listen no more; the path is freed unless somebody else has it by now. Who is about to take over is told."""
+        with self._lock:
+            self._closed = True
+            if self._talking is not None:
+                with contextlib.suppress(OSError):
+                    _send(self._talking, {"error": STOPPED})
+                    self._talking.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -119,15 +133,16 @@ class Control:
             with connection:
                 try:
                     taken = self._converse(connection)
-                except (OSError, ValueError, KeyError, UsageError) as error:
-                    log.warning("a takeover came to nothing, this process goes on: %s", error)
+                except Exception as error:  # whatever the other one says, the next one is listened to
+                    if not self._closed:
+                        log.warning("a takeover came to nothing, this process goes on: %s", error or type(error))
                     continue
             if taken:
                 return
 
     def _converse(self, connection: socket.socket) -> bool:
         """Talk to a process that wants to take over; answers whether it has."""
-        connection.settimeout(ASKING)
+        connection.settimeout(SILENCE)
         _check_peer(connection)
         asked = _read(connection)
         refusal = self._refusal or self._unfit(asked)
@@ -137,9 +152,24 @@ class Control:
         doors = list(self._sockets)
         said = {"doors": doors, "ports": self._ports, "pid": os.getpid()}
         descriptors = [self._sockets[name].fileno() for name in doors]
-        socket.send_fds(connection, [_line(said)], descriptors)
         connection.settimeout(STARTING)
-        new = int(_read(connection)["ready"])
+        with self._lock:
+            if self._closed:
+                raise UsageError(STOPPED)
+            socket.send_fds(connection, [_line(said)], descriptors)
+            self._talking = connection
+        try:
+            heard = _read(connection)
+            if "leave" in heard:
+                log.info("another process has looked whether it could take over; this one goes on")
+                return False
+            new = int(heard["ready"])
+        finally:
+            with self._lock:
+                self._talking = None
+                stopped = self._closed
+        if stopped:
+            raise UsageError(STOPPED)
         self._on_taken(new)
         with contextlib.suppress(OSError):  # it serves already, whether it hears this or not
             _send(connection, {"bye": os.getpid()})
@@ -231,10 +261,23 @@ class Asking:
         return Handed(dict(zip(said["doors"], sockets, strict=True)), said["ports"], said["pid"])
 
     def ready(self) -> None:
-        """Say that this process serves; come back when the old one accepts no more, or is gone."""
-        with contextlib.suppress(OSError, ValueError):
+        """Say that this process serves; come back when the old one accepts no more, or has died.
+
+        EngineUnavailable if it was told to stop meanwhile: then this one was meant as well.
+        """
+        said: dict[str, Any] = {}
+        with contextlib.suppress(OSError):  # what it has said last can be read nevertheless
             _send(self._connection, {"ready": os.getpid()})
-            _read(self._connection)
+        with contextlib.suppress(OSError, ValueError):
+            said = _read(self._connection)
+        self.close()
+        if "error" in said:
+            raise EngineUnavailable(str(said["error"]))
+
+    def leave(self) -> None:
+        """It was only to be seen whether this would work: the old process goes on."""
+        with contextlib.suppress(OSError):
+            _send(self._connection, {"leave": True})
         self.close()
 
     def close(self) -> None:
