@@ -169,6 +169,34 @@ def test_acks_are_refused_one_by_one(client):
     assert [(each.index, each.error.code) for each in reply.refused] == [(0, "not_taken"), (2, "task_not_found")]
 
 
+def test_what_cannot_be_an_ack_is_refused_alone(client):
+    client.open()
+    client.create("bad_acks")
+    client.put("bad_acks", "1", "2")
+    one, two = client.take("bad_acks", 2)
+    items = [
+        pb.AckRequest.Finish(),
+        pb.AckRequest.Finish(id=one.id, token=one.token, result="no json"),
+        pb.AckRequest.Finish(id=one.id, token=one.token, keep_us=-1),
+        pb.AckRequest.Finish(id=number(9)),
+        pb.AckRequest.Finish(id=two.id, token=two.token),
+    ]
+    reply = client.call("Ack", pb.AckRequest(tube="bad_acks", items=items))
+    assert reply.done == 1
+    assert [(each.index, each.error.code) for each in reply.refused] == [
+        (0, "usage"), (1, "usage"), (2, "usage"), (3, "task_not_found"),
+    ]  # fmt: skip
+    assert client.ack("bad_acks", one).done == 1
+
+
+def test_a_batch_of_acks_has_so_many_items(client):
+    client.open()
+    client.create("many_acks")
+    items = [pb.AckRequest.Finish(id=number(1))] * 100_001
+    error = status.error_of(refused(client.call, "Ack", pb.AckRequest(tube="many_acks", items=items)))
+    assert isinstance(error, errors.UsageError)
+
+
 def test_health(server, client):
     stub = health_pb2_grpc.HealthStub(client.channel)
     for service in ("", "penstock.v1.Queue"):
@@ -183,6 +211,8 @@ def test_health_says_when_a_server_goes():
     assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
     server.stop()
     assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    failed = refused(next, watching)
+    assert (failed.code(), "closing" in failed.details()) == (grpc.StatusCode.UNAVAILABLE, True), failed.details()
     client.close()
 
 

@@ -6,7 +6,7 @@ import threading
 
 import grpc
 import pytest
-from tests.support.grpcs import PATIENCE, Client, Stream, lease
+from tests.support.grpcs import PATIENCE, Client, Feed, Stream, lease
 from tests.support.postgres import until
 from tests.support.servers import Running, run
 
@@ -278,7 +278,7 @@ def test_only_so_many_clients_are_let_in():
         error = refused(client.open)
         assert isinstance(error, errors.EngineUnavailable)
         second.close()
-        until(lambda: len(server.server.doors["grpc_port"].desk.peers) == 1, "one should have gone")
+        until(lambda: len(server.server.doors["grpc_port"].connections) == 1, "one should have gone")
         client.open()
         client.close()
 
@@ -299,6 +299,57 @@ def test_a_server_that_stops_ends_what_waits():
     assert isinstance(error, errors.EngineUnavailable)
     assert error.outcome == "not_done"
     client.close()
+
+
+def test_a_stream_that_has_not_opened_its_session_hears_that_the_server_stops(server, client):
+    replies = client.stub.Session(iter(Feed()))
+    client.call("ListTubes", pb.ListTubesRequest())  # on the same connection, so the stream has arrived
+    server.stop()
+    error = refused(next, replies)
+    assert isinstance(error, errors.EngineUnavailable)
+    assert error.outcome == "not_done", error
+
+
+def test_a_stream_that_does_not_open_its_session_is_ended():
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(login_seconds=0.1)) as server:
+        client = Client(server.grpc_url)
+        assert isinstance(refused(next, client.stub.Session(iter(Feed()), timeout=PATIENCE)), errors.UsageError)
+        assert not server.server.doors["grpc_port"].connections
+        client.close()
+
+
+@pytest.mark.parametrize("kind", ["silent", "of one session"])
+def test_streams_count_as_clients_whatever_their_session(kind):
+    with Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server:
+        client = Client(server.grpc_url)
+        uuid = client.open().opened.uuid
+        door = server.server.doors["grpc_port"]
+        if kind == "silent":
+            second = client.stub.Session(iter(Feed()))
+            until(lambda: len(door.connections) == 2, "two should be there")
+        else:
+            second = Stream(client.stub, uuid=uuid).replies
+        assert isinstance(refused(Stream, client.stub, uuid=uuid), errors.EngineUnavailable)
+        second.cancel()
+        until(lambda: len(door.connections) == 1, "one should have gone")
+        Stream(client.stub, uuid=uuid)
+        client.close()
+
+
+@pytest.mark.parametrize("ttl", [101 * 365 * 86400 * SECOND, 2**63 - 1])
+def test_a_session_may_be_asked_to_live_for_ever(client, other, ttl):
+    client.put("jobs", "1")
+    session = client.open(session_ttl_us=ttl)
+    assert 0 < session.opened.session_ttl_us < ttl
+    (task,) = client.take("jobs")
+    session.close()
+    client.open(uuid=session.opened.uuid, session_ttl_us=0)
+    assert client.ack("jobs", task).done == 1
+
+
+def test_a_silence_of_nothing_is_none(client):
+    session = client.open(silence_us=0)
+    assert session.keep_alive() == []
 
 
 def wait_for_takers(server, number):

@@ -8,7 +8,7 @@ import grpc
 import pytest
 from tests.support.grpcs import PATIENCE, Client, Feed
 from tests.support.postgres import until
-from tests.support.servers import Running
+from tests.support.servers import Running, run
 
 from penstock.model import errors
 from penstock.wire import status
@@ -194,6 +194,79 @@ def test_acks_are_answered_while_many_takes_wait(server, client):
     for call in waiting:
         call.cancel()
     until(lambda: server.server.core.engine.store.waiters == 0, "nobody should wait")
+
+
+def gone_over(tmp_path, leave, **opened):
+    """A stream has sent tasks, nobody has said `read`, and its server goes: where, in which session, which tasks."""
+    place = str(tmp_path / "tasks.db")
+    one = Running(place, port=None, grpc_port=0, drain_seconds=0.2)
+    here = Client(one.grpc_url)
+    here.create("jobs")
+    here.put("jobs", "1", "2")
+    session = here.open(**opened)
+    taking = Taking(here, credit=5)
+    tasks = taking.next().tasks
+    leave(one)
+    error = refused(lambda: list(taking.replies))
+    here.close()
+    return place, one, session.opened.uuid, tasks, error
+
+
+def test_tasks_that_were_sent_stay_with_the_session_when_another_process_takes_over(tmp_path):
+    """The session is resumed there; whether the client has said `read` by then is a matter of luck."""
+    place, one, uuid, tasks, error = gone_over(tmp_path, lambda server: run(server.server.retire()))
+    assert isinstance(error, errors.EngineUnavailable)
+    assert error.outcome == "not_done"
+    with Running(place, port=None, grpc_port=0) as two:
+        there = Client(two.grpc_url)
+        there.open(uuid=uuid)
+        assert there.ack("jobs", *tasks).done == 2
+        there.close()
+    one.stop()
+
+
+def test_tasks_that_were_sent_stay_with_a_session_that_outlives_its_server(tmp_path):
+    place, _, uuid, tasks, _ = gone_over(tmp_path, Running.stop, session_ttl_us=PATIENCE * SECOND)
+    with Running(place, port=None, grpc_port=0) as two:
+        there = Client(two.grpc_url)
+        there.open(uuid=uuid)
+        assert there.ack("jobs", *tasks).done == 2
+        there.close()
+
+
+def test_tasks_that_were_not_read_come_back_with_the_end_of_the_session_and_the_server(tmp_path):
+    place, *_ = gone_over(tmp_path, Running.stop)
+    with Running(place, port=None, grpc_port=0) as two:
+        there = Client(two.grpc_url)
+        there.open()
+        assert [task.attempt for task in there.take("jobs", 5, timeout_us=PATIENCE * SECOND)] == [1, 1]
+        there.close()
+
+
+def test_the_last_reply_of_a_server_that_goes_says_that_the_tasks_are_the_clients(tmp_path):
+    one = Running(str(tmp_path / "tasks.db"), port=None, grpc_port=0, drain_seconds=0.2)
+    here = Client(one.grpc_url)
+    here.create("jobs")
+    here.open()
+    taking = Taking(here, credit=5)
+    until(lambda: one.server.core.engine.store.waiters == 1, "the stream should wait")
+    run(one.server.retire())
+    reply = taking.next()
+    assert (reply.ended, reply.drained, list(reply.tasks)) == (True, False, [])
+    assert isinstance(refused(taking.next), errors.EngineUnavailable)
+    here.close()
+    one.stop()
+
+
+@pytest.mark.parametrize("first", [[], [pb.TakeDemand(tube="jobs")]], ids=["silent", "without credit"])
+def test_streams_that_do_not_take_hear_that_the_server_stops(server, client, first):
+    feed = Feed(*first)
+    replies = client.stub.TakeStream(iter(feed), metadata=client.session.metadata, timeout=PATIENCE)
+    client.call("ListTubes", pb.ListTubesRequest())  # on the same connection, so the stream has arrived
+    server.stop()
+    error = refused(lambda: list(replies))
+    assert isinstance(error, errors.EngineUnavailable)
+    assert error.outcome == "not_done", error
 
 
 def refused(call):

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from penstock.model.errors import UsageError
 from penstock.server.grpc_calls import Desk, handler
 from penstock.server.grpc_engine import EngineStream
+from penstock.server.grpc_health import Health
 from penstock.server.grpc_streams import SessionStream, TakeStream
 from penstock.server.grpc_verbs import VERBS
 from penstock.server.peer import Peer
@@ -22,7 +23,6 @@ from penstock.wire._generated import penstock_pb2_grpc
 if TYPE_CHECKING:
     from penstock.server.server import Server
 
-SERVICE = "penstock.v1.Queue"
 PING_MS = 20_000
 PING_PATIENCE_MS = 10_000
 """A client machine that died is noticed within both."""
@@ -33,7 +33,6 @@ STREAMS: dict[str, type[SessionStream] | type[TakeStream] | type[EngineStream]] 
     "TakeStream": TakeStream,
     "Engine": EngineStream,
 }
-_Health = health_pb2.HealthCheckResponse
 
 
 class Queue(penstock_pb2_grpc.QueueServicer):
@@ -49,34 +48,34 @@ class Queue(penstock_pb2_grpc.QueueServicer):
 class GrpcDoor(Door):
     """Listens for gRPC."""
 
-    def __init__(self, server: Server, listener: grpc.aio.Server, health: Any, port: int) -> None:
+    def __init__(self, server: Server, listener: grpc.aio.Server, port: int) -> None:
         self.port = port
         self.desk = Desk(server)
         self._listener = listener
-        self._health = health
+        self._health = Health(server.core)
+        self._closing_seconds = min(CLOSING_SECONDS, server.settings.drain_seconds / 2)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, listener)
         penstock_pb2_grpc.add_QueueServicer_to_server(Queue(self.desk), listener)  # type: ignore[no-untyped-call]
 
     @property
     def connections(self) -> list[Peer]:
-        """Clients that have a session, or are engines of the library."""
-        return [*(peer for peers in self.desk.peers.values() for peer in peers), *self.desk.links.values()]
+        """Streams of sessions, and engines of the library."""
+        return list(self.desk.inside)
 
     async def start(self) -> None:
         """Let clients in."""
         await self._listener.start()
-        await self._health.set("", _Health.SERVING)
-        await self._health.set(SERVICE, _Health.SERVING)
 
     async def stop_listening(self) -> None:
         """Let no new sessions in; those that are there can still finish their tasks."""
         self.desk.leaving = True
-        await self._health.enter_graceful_shutdown()
+        self._health.leave()
 
     async def close(self) -> None:
         """End waits and streams, answer what was asked, and close all connections."""
         await self.stop_listening()
         self.desk.end_waits()
-        await self._listener.stop(CLOSING_SECONDS)
+        await self._listener.stop(self._closing_seconds)
         await self.desk.settled()
 
     async def retire(self, seconds: float) -> None:
@@ -84,7 +83,7 @@ class GrpcDoor(Door):
         self.desk.retiring = True
         for link in tuple(self.desk.links):
             link.bye()
-        await self._health.enter_graceful_shutdown()
+        self._health.leave()
         stopping = asyncio.ensure_future(self._listener.stop(seconds))
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(stopping), seconds / 2)
@@ -118,9 +117,7 @@ async def open_door(server: Server) -> GrpcDoor:
         cert, key, ca = tls.contents()
         credentials = grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=ca is not None)
         listener.add_secure_port(address, credentials)
-    checks = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(checks, listener)
-    door = GrpcDoor(server, listener, checks, port)
+    door = GrpcDoor(server, listener, port)
     await door.start()
     return door
 

@@ -43,6 +43,8 @@ class Desk:
         """Session streams of this server, by the uuid of their session."""
         self.visitors: dict[str, Peer] = {}
         """Connections with calls that wait and are of no session here, by their address."""
+        self.inside: set[Peer] = set()
+        """Streams that were let in: of sessions, whether they have opened one or not, and of engines."""
         self.links: dict[Link, Peer] = {}
         """Engines of the library that are connected."""
         self.closing = asyncio.Event()
@@ -74,12 +76,13 @@ class Desk:
             found = self._configs[tube] = now + CONFIG_SECONDS, config
         return found[1]
 
-    def admit(self) -> None:
-        """Let a connection in; one too many, or any when the server is going, is refused."""
+    def admit(self, peer: Peer) -> None:
+        """Let a stream in; one too many, or any when the server is going, is refused."""
         if self.leaving or self.closing.is_set():
             raise closing()
-        if len(self.peers) + len(self.links) >= self.limits.connections:
+        if len(self.inside) >= self.limits.connections:
             raise EngineUnavailable("too many clients are connected; come back later", "not_done")
+        self.inside.add(peer)
         self.core.tally.accepted += 1
 
     def later(self, work: Coroutine[Any, Any, Any]) -> None:

@@ -89,12 +89,19 @@ class EngineStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.GetMoment())
-            desk.admit()
+            peer = Peer(context.peer(), login)
+            desk.admit(peer)
         except PenstockError as error:
             await refuse(desk, context, error)
             return
+        try:
+            await self._serve(peer, requests, context)
+        finally:
+            desk.inside.discard(peer)
+
+    async def _serve(self, peer: Peer, requests: AsyncIterator[pb.Frame], context: Context) -> None:
+        desk = self._desk
         await context.send_initial_metadata((("penstock", "in"),))  # by this a client knows that it was let in
-        peer = Peer(context.peer(), login)
         wire = Wire(context, desk.limits)
         link = Link(desk.core, desk.server.sessions, peer, wire.send, desk.limits)
         desk.links[link] = peer

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from penstock.model import ops
-from penstock.model.duration import SECOND
+from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.session import parse_uuid
 from penstock.model.task import Record
@@ -24,11 +24,23 @@ MOST = 100
 """Tasks in one reply of TakeStream, if the client does not say."""
 
 
-async def first_of(requests: AsyncIterator[Any], what: str) -> Any:
-    """The message that a stream begins with."""
-    async for request in requests:
+async def first_of(desk: Desk, requests: AsyncIterator[Any], what: str) -> Any:
+    """The message that a stream begins with; a client that keeps it back is not waited for."""
+    heard = asyncio.ensure_future(anext(requests, None))
+    gone = asyncio.ensure_future(desk.closing.wait())
+    seconds = desk.limits.login_seconds
+    try:
+        done, _ = await asyncio.wait((heard, gone), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        heard.cancel()
+        gone.cancel()
+    if heard in done:
+        if (request := heard.result()) is None:
+            raise UsageError(f"the stream ended before {what}")
         return request
-    raise UsageError(f"the stream ended before {what}")
+    if gone in done:
+        raise closing()
+    raise UsageError(f"the stream has not begun with {what} within {seconds:g} s")
 
 
 class SessionStream:
@@ -44,8 +56,9 @@ class SessionStream:
             login = Call(desk, context).login
             if login.unknown:
                 login.check(ops.Tick())
-            desk.admit()
-            peer = Peer(context.peer(), login)
+            stream = Peer(context.peer(), login)
+            desk.admit(stream)
+            peer = stream
             await self._serve(peer, requests, context)
         except PenstockError as error:
             await refuse(desk, context, error)
@@ -56,10 +69,10 @@ class SessionStream:
                 self._end(peer)
 
     async def _serve(self, peer: Peer, requests: AsyncIterator[pb.SessionRequest], context: Context) -> None:
-        asked = await first_of(requests, "Open")
+        asked = await first_of(self._desk, requests, "Open")
         if asked.WhichOneof("kind") != "open":
             raise UsageError("the first message of a Session is Open")
-        silence = length_of(asked.open, "silence_us")
+        silence = length_of(asked.open, "silence_us") or None
         await context.write(pb.SessionReply(opened=await self._open(peer, asked.open)))
         core = self._desk.core
         gone = asyncio.ensure_future(self._desk.closing.wait())
@@ -89,13 +102,13 @@ class SessionStream:
 
     async def _open(self, peer: Peer, asked: pb.SessionRequest.Open) -> pb.SessionReply.Opened:
         sessions = self._desk.server.sessions
-        peer.linger = length_of(asked, "session_ttl_us") or 0
+        peer.linger = min(length_of(asked, "session_ttl_us") or 0, FOREVER)
         peer.address = check_text(given(asked, "name"), "name") or peer.address
         if asked.HasField("uuid"):
             session = await sessions.join(peer, parse_uuid(asked.uuid))
         else:
             session = sessions.begin(peer)
-            await self._desk.core.execute(ops.GetMoment())  # the store has it by now
+            await self._desk.core.execute(ops.KeepAlive(session))  # the store has it by now, or this is refused
         self._desk.peers.setdefault(session.uuid, []).append(peer)
         return pb.SessionReply.Opened(
             uuid=session.uuid, name=session.name, session_ttl_us=peer.linger, resumed=asked.HasField("uuid")
@@ -104,6 +117,7 @@ class SessionStream:
     def _end(self, peer: Peer) -> None:
         """The stream is over: what must be done goes on without it."""
         desk = self._desk
+        desk.inside.discard(peer)
         if peer.session is not None:
             streams = desk.peers.get(peer.session.uuid, [])
             if peer in streams:
@@ -126,7 +140,7 @@ class TakeStream:
         try:
             call = Call(self._desk, context)
             session = await call.session()
-            demand = await first_of(requests, "a demand")
+            demand = await first_of(self._desk, requests, "a demand")
             op = take_op(demand.tube, demand.most or MOST, session, demand)
             call.check(op)
             flow = Flow(call, op)
@@ -158,24 +172,40 @@ class Flow:
         self._heard.set()
 
     async def serve(self, requests: AsyncIterator[pb.TakeDemand], context: Context) -> None:
-        """Send tasks until the client wants no more."""
+        """Send tasks until the client wants no more, or the server goes."""
         listening = asyncio.ensure_future(self._listen(requests))
+        gone = asyncio.ensure_future(self._call.desk.closing.wait())
+        gone.add_done_callback(lambda _: self._heard.set())
         drained = ended = False
         try:
             while not drained and await self._wanted(listening):
                 records = await self._take()
                 if records:
                     await self._send(records, context)
-                elif not self._closed:
+                elif not self._over:
                     self._call.check_open()
                 drained = records is None
+            if not self._closed and not drained and not self._resumable:
+                raise closing()
             # A connection that breaks looks like a client that wants no more, until something is written.
             await context.write(pb.TakeReply(number=self._number + 1, drained=drained, ended=True))
             ended = True
+            if not self._closed and not drained:
+                raise closing()
         finally:
             listening.cancel()
+            gone.cancel()
             if not ended:
                 self._give_back()
+
+    @property
+    def _over(self) -> bool:
+        return self._closed or self._call.desk.closing.is_set()
+
+    @property
+    def _resumable(self) -> bool:
+        """Whether the session outlives this server: what was sent is its own then, as what Take has answered is."""
+        return self._call.desk.retiring or self._call.peer.linger != 0
 
     async def _listen(self, requests: AsyncIterator[pb.TakeDemand]) -> None:
         try:
@@ -187,19 +217,19 @@ class Flow:
             self._call.stop_waiting()
 
     async def _wanted(self, listening: asyncio.Future[None]) -> bool:
-        while not self._closed and self._credit == 0:
+        while not self._over and self._credit == 0:
             self._heard.clear()
             await self._heard.wait()
         if self._closed and listening.done() and not listening.cancelled():
             listening.result()
-        return not self._closed
+        return not self._over
 
     async def _take(self) -> list[Record] | None:
         op = self._op
         if op.n > self._credit:
             op = ops.Take(op.tube, self._credit, op.session, op.ttr, op.lane, op.drain)
         records = await self._call.take_now(op)
-        return await self._call.wait_for_task(op, None) if records == [] and not self._closed else records
+        return await self._call.wait_for_task(op, None) if records == [] and not self._over else records
 
     async def _send(self, records: list[Record], context: Context) -> None:
         self._number += 1

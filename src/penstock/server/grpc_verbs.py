@@ -206,14 +206,23 @@ def fitting(items: Any) -> int:
 
 async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
     """Finish tasks; what is refused is named."""
-    items = tuple(finish(item) for item in request.items)
-    op = ops.Ack(check_name(request.tube), items, await call.session())
-    answers = await call.execute(op)
+    name = check_name(request.tube)
+    if len(request.items) > calls.MAX_BATCH:
+        raise UsageError(f"ack takes at most {calls.MAX_BATCH} items a call, got {len(request.items)}")
+    items: list[ops.Finish | PenstockError] = []
+    for item in request.items:
+        try:
+            items.append(finish(item))
+        except PenstockError as error:
+            items.append(error)
+    good = tuple(item for item in items if isinstance(item, ops.Finish))
+    answers = iter(await call.execute(ops.Ack(name, good, await call.session())))
     reply = pb.AckReply()
-    for index, answer in enumerate(answers):
+    for index, item in enumerate(items):
+        answer = next(answers) if isinstance(item, ops.Finish) else item
         if isinstance(answer, PenstockError):
             reply.refused.add(index=index, error=status.message(answer))
-    reply.done = len(answers) - len(reply.refused)
+    reply.done = len(items) - len(reply.refused)
     return reply
 
 
