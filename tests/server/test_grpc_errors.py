@@ -8,12 +8,14 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.support.grpcs import Client, number
+from tests.support.grpcs import Client, Stream, number
 from tests.support.postgres import until
 from tests.support.servers import Running
 
 import penstock
 from penstock.model import errors
+from penstock.server import grpc_health, logins
+from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 from penstock.wire import messages, status
 from penstock.wire._generated import penstock_pb2 as pb
@@ -202,6 +204,78 @@ def test_health(server, client):
     for service in ("", "penstock.v1.Queue"):
         found = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
         assert found.status == health_pb2.HealthCheckResponse.SERVING
+
+
+def test_health_follows_the_store(tmp_path, monkeypatch):
+    monkeypatch.setattr(grpc_health, "STORE_PATIENCE", 0.05)
+    monkeypatch.setattr(grpc_health, "LOOK_SECONDS", 0.01)
+    good, bad = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    with Running(f"{tmp_path}/tasks.db", port=None, grpc_port=0) as server:
+        client = Client(server.grpc_url)
+        stub = health_pb2_grpc.HealthStub(client.channel)
+        watching = stub.Watch(health_pb2.HealthCheckRequest(service="penstock.v1.Queue"), timeout=30)
+        queue = penstock.connect(server.server.settings.url)
+        tube = queue.create_tube("mail")
+        assert next(watching).status == good
+        with queue.transaction() as transaction:  # holds the store
+            tube.put(1, transaction=transaction)
+            assert next(watching).status == bad
+            assert stub.Check(health_pb2.HealthCheckRequest(), timeout=30).status == bad
+        assert next(watching).status == good
+        queue.close()
+        client.close()
+
+
+def test_health_knows_no_other_service(client):
+    stub = health_pb2_grpc.HealthStub(client.channel)
+    asked = health_pb2.HealthCheckRequest(service="other")
+    assert refused(stub.Check, asked, timeout=10).code() is grpc.StatusCode.NOT_FOUND
+    assert next(stub.Watch(asked, timeout=10)).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    """A server with logins, and the secret of one."""
+    file, token = f"{tmp_path}/logins.toml", new_token()
+    rights = [logins.new_right(["admin"], ["*"])]
+    logins.write_entries(file, {"ann": logins.new_entry("ann", rights, token)})
+    with Running("memory:", port=None, grpc_port=0, logins=file) as server:
+        yield server, token
+
+
+def test_whoever_has_not_logged_in_reaches_nothing(guarded):
+    """Whether a session is there, or a request is right, is not for everybody to know."""
+    server, token = guarded
+    client = Client(server.grpc_url)
+    known = Stream(client.stub, metadata=(("authorization", f"Bearer ann:{token}"),))
+    performed = sum(server.server.core.tally.performed.values())
+    answers = set()
+    for uuid in (known.opened.uuid, "11111111-1111-4111-8111-111111111111", "no uuid"):
+        named = (("penstock-session", uuid),)
+        for call in (
+            lambda named=named: client.call("Take", pb.TakeRequest(tube="jobs"), metadata=named),
+            lambda named=named: client.call("Peek", pb.TaskName(), metadata=named),
+            lambda named=named: next(client.stub.TakeStream(iter(()), metadata=named)),
+            lambda named=named: next(client.stub.Session(iter(()), metadata=named)),
+            lambda named=named: next(client.stub.Engine(iter(()), metadata=named)),
+        ):
+            failed = refused(call)
+            answers.add((failed.code(), dict(failed.trailing_metadata())["penstock-code"], failed.details()))
+    assert [answer[:2] for answer in answers] == [(grpc.StatusCode.UNAUTHENTICATED, "access_denied")]
+    assert sum(server.server.core.tally.performed.values()) == performed
+    known.close()
+    client.close()
+
+
+def test_a_wrong_secret_is_one_line_of_the_log(guarded, caplog):
+    server, _ = guarded
+    client = Client(server.grpc_url)
+    wrong = (("authorization", "Bearer ann:guess"),)
+    failed = refused(client.call, "ListTubes", pb.ListTubesRequest(), metadata=wrong)
+    assert failed.code() is grpc.StatusCode.UNAUTHENTICATED
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "penstock.server"]
+    assert "127.0.0.1" in line and "'ann'" in line and "guess" not in line
+    client.close()
 
 
 def test_health_says_when_a_server_goes():

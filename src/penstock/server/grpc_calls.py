@@ -28,8 +28,16 @@ if TYPE_CHECKING:
 SESSION = "penstock-session"
 CONFIG_SECONDS = 1.0
 """How long a tube's options are believed: those that put looks at change only if it is dropped and made anew."""
+NO_LOGIN = (
+    "this server needs a login: in the URL, as grpc://NAME:SECRET@host:port, or as metadata, "
+    "authorization: Bearer NAME:SECRET"
+)
 Context = Any
 """A grpc.aio.ServicerContext; the library has no types."""
+
+
+class NotKnown(AccessDenied):
+    """Nobody knows who calls, so nothing is looked at."""
 
 
 class Desk:
@@ -56,7 +64,17 @@ class Desk:
         self._configs: dict[str, tuple[float, TubeConfig]] = {}
 
     def login(self, context: Context, metadata: dict[str, Any]) -> Login:
-        """The login of a call: a token, a certificate, or a guest's."""
+        """The login of a call: a token, a certificate, or a guest's; NotKnown."""
+        try:
+            login = self._login(context, metadata)
+        except AccessDenied as error:
+            log.warning("%s could not log in: %s", context.peer(), error)
+            raise NotKnown(str(error)) from None
+        if login.unknown:
+            raise NotKnown(NO_LOGIN)
+        return login
+
+    def _login(self, context: Context, metadata: dict[str, Any]) -> Login:
         text = metadata.get("authorization")
         if text is None:
             names = context.auth_context().get("x509_common_name")
@@ -287,7 +305,7 @@ def handler(desk: Desk, verb: Verb) -> Callable[[Any, Context], Awaitable[Any]]:
         try:
             return await verb(request, Call(desk, context))
         except PenstockError as error:
-            await refuse(desk, context, error)
+            await refuse(context, error)
         except Exception as error:
             log.exception("a call of gRPC failed")
             await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__} on the server")
@@ -295,16 +313,9 @@ def handler(desk: Desk, verb: Verb) -> Callable[[Any, Context], Awaitable[Any]]:
     return handle
 
 
-async def refuse(desk: Desk, context: Context, error: PenstockError) -> None:
+async def refuse(context: Context, error: PenstockError) -> None:
     """End a call with the status of an error."""
     code, text, metadata = status.trailer(error)
-    if isinstance(error, AccessDenied) and not _known(desk, context):
+    if isinstance(error, NotKnown):
         code = grpc.StatusCode.UNAUTHENTICATED
     await context.abort(code, text, metadata)
-
-
-def _known(desk: Desk, context: Context) -> bool:
-    try:
-        return not desk.login(context, dict(context.invocation_metadata() or ())).unknown
-    except AccessDenied:
-        return False

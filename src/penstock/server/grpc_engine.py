@@ -8,7 +8,6 @@ from typing import Any
 
 import grpc
 
-from penstock.model import ops
 from penstock.model.errors import PenstockError
 from penstock.server.core import log
 from penstock.server.door import Link
@@ -86,13 +85,10 @@ class EngineStream:
         """Serve one stream."""
         desk = self._desk
         try:
-            login = Call(desk, context).login
-            if login.unknown:
-                login.check(ops.GetMoment())
-            peer = Peer(context.peer(), login)
+            peer = Peer(context.peer(), Call(desk, context).login)
             desk.admit(peer)
         except PenstockError as error:
-            await refuse(desk, context, error)
+            await refuse(context, error)
             return
         try:
             await self._serve(peer, requests, context)

@@ -20,7 +20,7 @@ _Reply = health_pb2.HealthCheckResponse
 SERVING, NOT_SERVING, UNKNOWN = _Reply.SERVING, _Reply.NOT_SERVING, _Reply.SERVICE_UNKNOWN
 
 
-class Health(health_pb2_grpc.HealthServicer):
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
     """Both names have one health: that of the server."""
 
     def __init__(self, core: Core) -> None:

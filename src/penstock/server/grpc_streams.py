@@ -53,15 +53,12 @@ class SessionStream:
         """Serve one stream."""
         desk, peer = self._desk, None
         try:
-            login = Call(desk, context).login
-            if login.unknown:
-                login.check(ops.Tick())
-            stream = Peer(context.peer(), login)
+            stream = Peer(context.peer(), Call(desk, context).login)
             desk.admit(stream)
             peer = stream
             await self._serve(peer, requests, context)
         except PenstockError as error:
-            await refuse(desk, context, error)
+            await refuse(context, error)
         except asyncio.CancelledError:
             pass  # the client has gone, which is how most sessions end
         finally:
@@ -147,7 +144,7 @@ class TakeStream:
             flow.hear(demand)
             await flow.serve(requests, context)
         except PenstockError as error:
-            await refuse(self._desk, context, error)
+            await refuse(context, error)
 
 
 class Flow:
