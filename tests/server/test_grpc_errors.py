@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import grpc
@@ -320,3 +323,21 @@ def test_a_port_that_is_taken_is_refused(server):
     taken = server.server.port("grpc_port")
     with pytest.raises(errors.UsageError, match="nobody can listen"):
         Running("memory:", port=None, grpc_port=taken)
+
+
+@pytest.mark.parametrize("module", ["penstock.server.grpc", "penstock.engines.remote.grpc_link"])
+@pytest.mark.parametrize(("given", "found"), [({}, "ERROR"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG")])
+def test_grpc_writes_no_lines_of_its_own_unless_told_to(module, given, found):
+    """It looks into the environment when it is loaded."""
+    text = f"""
+import os, sys
+class Look:
+    def find_spec(self, name, path=None, target=None):
+        if name == "grpc":
+            print(os.environ.get("GRPC_VERBOSITY"))
+sys.meta_path.insert(0, Look())
+import {module}
+"""
+    env = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"} | given
+    told = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True, timeout=60)
+    assert told.stdout.split() == [found]

@@ -12,6 +12,8 @@ from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
 from penstock.model.errors import EngineUnavailable, UsageError
 
+# gRPC writes lines of its own about every handshake that fails. It looks here when it is loaded, and no later.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 try:
     import grpc
 
