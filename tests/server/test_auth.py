@@ -166,11 +166,28 @@ def test_a_file_that_is_wrong_stops_a_server_from_starting(file: str, text: str,
     assert says in str(refused.value)
 
 
-def test_a_file_that_others_can_read_is_refused(shell: Shell, file: str):
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o620, 0o660, 0o666, 0o777, 0o444])
+def test_a_file_that_others_can_read_or_change_is_refused(shell: Shell, file: str, mode: int):
     made(shell, "ann", "--role", "put", "--tube", "mail")
-    os.chmod(file, 0o640)
+    os.chmod(file, mode)
     with pytest.raises(UsageError, match=r"other users can read or change .*: chmod 600 "):
         logins.read_logins(file)
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o440])
+def test_a_group_may_read_it_as_secrets_of_containers_are_mounted(shell: Shell, file: str, mode: int):
+    made(shell, "ann", "--role", "put", "--tube", "mail")
+    os.chmod(file, mode)
+    assert list(logins.read_entries(file)) == ["ann"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_the_next_step(shell: Shell, tmp_path: Path):
+    ran = shell.run("login", "ann", "--role", "put", "--tube", "mail", "--file", "none/logins.toml")
+    assert ran.status == 64 and ran.out == ""
+    assert "none/logins.toml cannot be written, No such file or directory: make the folder none first" in ran.err
+    assert "Traceback" not in ran.err
+    (tmp_path / "plain").write_text("")
+    assert shell.run("login", "ann", "--role", "put", "--tube", "mail", "--file", "plain/logins.toml").status == 64
 
 
 def test_a_file_that_is_not_there_is_an_error_with_the_next_step(file: str):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import socket
 import ssl
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +19,7 @@ import trustme
 from tarantool.error import DatabaseError, NetworkError, SslError
 from tests.cli.shell import Shell
 from tests.support.servers import Running
+from tests.support.serving import Serving
 
 import penstock
 from penstock.model.errors import AccessDenied, EngineUnavailable, UsageError
@@ -303,3 +307,61 @@ def test_the_command_refuses_before_it_listens(tmp_path: Path, papers: Papers):
 def test_gRPC_reads_the_same_files(papers: Papers):
     cert, key, ca = Tls(*papers.server, papers.ca).contents()
     assert grpc.ssl_server_credentials([(key, cert)], ca, require_client_auth=True) is not None
+
+
+def fetched(running: Running, path: str, ca: str, cert: tuple[str, str] | None = None, **headers: str) -> int:
+    """The status that HTTPS answers."""
+    context = ssl.create_default_context(cafile=ca)
+    if cert is not None:
+        context.load_cert_chain(*cert)
+    request = urllib.request.Request(f"https://127.0.0.1:{running.server.port('http_port')}{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+@pytest.mark.parametrize("with_logins", [False, True])
+def test_probes_need_no_certificate_and_metrics_do(papers: Papers, tmp_path: Path, with_logins: bool):
+    tls = Tls(*papers.server, papers.ca)
+    file = papers.logins if with_logins else None
+    basic = "Basic " + base64.b64encode(f"ann:{papers.secret}".encode()).decode()
+    with Running(f"{tmp_path}/tasks.db", tls=tls, logins=file, http_port=0) as running:
+        for path in ("/health", "/ready"):
+            assert fetched(running, path, papers.ca) == 200
+        assert fetched(running, "/metrics", papers.ca) == 403
+        assert fetched(running, "/metrics", papers.ca, Authorization=basic) == 403
+        assert fetched(running, "/metrics", papers.ca, papers.client) == 200
+        assert fetched(running, "/metrics", papers.ca, papers.stranger) == (403 if with_logins else 200)
+        with pytest.raises(OSError):
+            fetched(running, "/metrics", papers.ca, papers.forged)
+
+
+def test_failed_handshakes_and_logins_are_told_to_the_log(
+    papers: Papers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    tls = Tls(*papers.server, papers.ca)
+    with Running(f"{tmp_path}/tasks.db", tls=tls, logins=papers.logins, http_port=0) as running:
+        port = running.server.port()
+        assert not greeted(wrapped(port, papers.ca, papers.forged))
+        assert not greeted(wrapped(port, papers.ca))
+        with pytest.raises(ssl.SSLCertVerificationError):
+            wrapped(port, papers.other_ca, papers.client)
+        wrong = "Basic " + base64.b64encode(b"ann:wrong").decode()
+        assert fetched(running, "/metrics", papers.ca, papers.client, Authorization=wrong) == 401
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    start = "a client was refused, its TLS handshake failed: "
+    assert sum(text.startswith(start) for text in told) == 3, told
+    assert f"{start}peer did not return a certificate" in told
+    assert [text for text in told if "HTTP" in text] == [
+        "127.0.0.1 was refused over HTTP: wrong secret, or no login 'ann'"
+    ]
+
+
+def test_so_they_are_by_a_server_with_the_loop_of_the_program(papers: Papers, tmp_path: Path):
+    words = ["--tls-cert", papers.server[0], "--tls-key", papers.server[1], "--tls-ca", papers.ca]
+    with Serving(tmp_path, "tasks.db", *words) as server:
+        assert not greeted(wrapped(server.port, papers.ca))
+        server.err.said("a client was refused, its TLS handshake failed: peer did not return a certificate")

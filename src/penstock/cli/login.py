@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated
 
 import typer
@@ -57,7 +57,7 @@ def login(
 
     if replace + another + grant + remove > 1:
         raise UsageError("--replace, --another, --grant and --remove: give one of them")
-    entries = logins.read_entries(file) if Path(file).exists() else {}
+    entries = logins.read_entries(file) if os.path.exists(file) else {}
     found = entries.get(logins.check_name(name))
     if found is None and (replace or another or grant or remove):
         raise UsageError(f"{file} has no login {name!r}")

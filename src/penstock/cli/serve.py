@@ -15,6 +15,7 @@ from penstock.cli.worker import LogFormat, LogLevel
 from penstock.metrics import logs
 from penstock.model.errors import PenstockError, UsageError
 
+_LONGEST_DRAIN = 86_400
 _SAFE: dict[str, Any] = {"rich_help_panel": "Who may connect"}
 _LIMIT: dict[str, Any] = {"rich_help_panel": "Limits"}
 _TOLD: dict[str, Any] = {"rich_help_panel": "Logs"}
@@ -133,7 +134,10 @@ def serve(
         bool, typer.Option("--takeover", help="Serve in the place of the process that has the port; nobody notices.")
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Open the store and the doors, say where they are, and end.")
+        bool,
+        typer.Option(
+            "--check", help="Open the store and the doors, say where they are, and end; with --takeover, a dry run."
+        ),
     ] = False,
     safety: Safety,
     bounds: Bounds,
@@ -155,6 +159,8 @@ def serve(
         from penstock.server.settings import Settings
     except ImportError as error:
         raise _missing(error) from None
+    if not 0 <= drain <= _LONGEST_DRAIN:  # which nan is not, either
+        raise UsageError(f"--drain is 0 to {_LONGEST_DRAIN} seconds, got {drain:g}")
     logs.setup(log_level.value, log_format.value)
     asked = Settings(
         url=store or settings.url(),

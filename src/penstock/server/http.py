@@ -79,13 +79,14 @@ class HttpDoor(Door):
     async def listen(self) -> None:
         """Let clients connect."""
         sock = self.server.listener("http_port")
+        tls = self.server.settings.tls
         self.port = sock.getsockname()[1]
         self._listener = await asyncio.start_server(
             self._serve,
             sock=sock,
-            ssl=self.server.tls,
+            ssl=tls.context(demand=False) if tls else None,
             limit=MAX_HEAD,
-            ssl_handshake_timeout=PATIENCE if self.server.tls else None,
+            ssl_handshake_timeout=PATIENCE if tls else None,
         )
 
     async def stop_listening(self) -> None:
@@ -123,6 +124,9 @@ class HttpDoor(Door):
             answer = await self._answer(path, headers, writer.get_extra_info("peercert"))
         except Refused as refused:
             answer = refused.answer
+            if answer.status in (401, 403):
+                host, *_ = writer.get_extra_info("peername") or ("somebody",)
+                log.warning("%s was refused over HTTP: %s", host, refused)
         except PenstockError as error:
             answer = Answer(503, f"{error}\n")
         except Exception:
@@ -161,9 +165,15 @@ class HttpDoor(Door):
 
     def _login(self, headers: Mapping[str, str], certificate: object) -> Login:
         """Who asks: by name and secret (HTTP Basic), or by a client certificate."""
+        tls = self.server.settings.tls
+        if tls is not None and tls.ca is not None and not certificate:
+            raise Refused(403, "metrics need a client certificate, as everything else here does")
         given = headers.get("authorization")
         if given is None:
-            return self.server.welcome(certificate)
+            try:
+                return self.server.welcome(certificate)
+            except AccessDenied as error:
+                raise Refused(403, str(error)) from None
         scheme, _, value = given.partition(" ")
         try:
             if scheme.lower() != "basic":

@@ -20,8 +20,8 @@ from penstock.server.roles import Role
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 PATTERN = re.compile(r"[A-Za-z0-9_.*?-]{1,64}")
-OTHERS = 0o077
-"""Rights on a file that are not its owner's."""
+OTHERS = 0o027
+"""Rights on a file that nobody may have: a group may read it, for that is how secrets are mounted in containers."""
 
 
 class Entry(NamedTuple):
@@ -41,7 +41,7 @@ def read_entries(path: str) -> dict[str, Entry]:
     try:
         with open(path, "rb") as file:
             if os.fstat(file.fileno()).st_mode & OTHERS:
-                raise UsageError(f"other users can read or change {path}: chmod 600 {path}")
+                raise UsageError(f"other users can read or change {path}: chmod 600 {path}, or 640 for a group")
             document = tomllib.load(file)
     except OSError as error:
         raise UsageError(
@@ -112,7 +112,14 @@ def changed(entry: Entry, rights: Sequence[Right], secrets: Sequence[Secret], to
 def write_entries(path: str, entries: Mapping[str, Entry]) -> None:
     """Replace the file; nobody ever sees half of it, and nobody else can read it."""
     target = Path(path)
-    new = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        _replace(target, target.with_name(f".{target.name}.{os.getpid()}"), entries)
+    except OSError as error:
+        folder = f": make the folder {target.parent} first" if not target.parent.is_dir() else ""
+        raise UsageError(f"{path} cannot be written, {error.strerror}{folder}") from None
+
+
+def _replace(target: Path, new: Path, entries: Mapping[str, Entry]) -> None:
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import UsageError
+
+log = logging.getLogger("penstock.server")
+
+
+class Handshake(ssl.SSLObject):
+    """A connection that tells the log why it could not be encrypted; event loops keep that to themselves."""
+
+    def do_handshake(self) -> None:
+        """Go on with it; the log is told of what ends it."""
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            why = getattr(error, "verify_message", None) or error.reason or str(error)
+            log.warning("a client was refused, its TLS handshake failed: %s", str(why).lower().replace("_", " "))
+            raise
 
 
 @dataclass(frozen=True)
@@ -17,11 +35,15 @@ class Tls:
     cert: str
     key: str
     ca: str | None = None
-    """If given, every client must show a certificate of these; its common name is the login's (mTLS)."""
+    """If given, every client must show a certificate of these; its common name is the login's (mTLS).
 
-    def context(self) -> ssl.SSLContext:
-        """What sockets are wrapped in: TLS 1.2 or newer."""
+    Those who ask over HTTP whether the server is alive need none: probes have no certificates.
+    """
+
+    def context(self, demand: bool = True) -> ssl.SSLContext:
+        """What sockets are wrapped in: TLS 1.2 or newer. demand=False: clients may show a certificate or not."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        made.sslobject_class = Handshake
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         try:
@@ -33,7 +55,7 @@ class Tls:
                 made.load_verify_locations(self.ca)
             except (OSError, ssl.SSLError) as error:
                 raise UsageError(f"--tls-ca {self.ca} cannot be used: {error}") from None
-            made.verify_mode = ssl.CERT_REQUIRED
+            made.verify_mode = ssl.CERT_REQUIRED if demand else ssl.CERT_OPTIONAL
         return made
 
     def contents(self) -> tuple[bytes, bytes, bytes | None]:
