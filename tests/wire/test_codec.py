@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import errors, ops
-from penstock.model.duration import At
+from penstock.model.duration import FOREVER, At
 from penstock.model.errors import PenstockError, UsageError
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.ledger import Note
@@ -108,7 +108,7 @@ PAIRS: list[tuple[ops.Op[Any], Any]] = [
     (ops.Discard("job"), 1),
     (ops.ListStaged(), [StagedJob("job", "jobs", 1, 2)]),
     (ops.OpenSession(SESSION), None),
-    (ops.Identify("uuid", SESSION), SESSION),
+    (ops.Identify(SESSION.uuid, SESSION), SESSION),
     (ops.KeepAlive(SESSION, 5), [1, 2]),
     (ops.EndSession(SESSION), 3),
     (ops.ListLeases(SESSION, 1), [ops.Held("jobs", ("a", 1), 5)]),
@@ -169,9 +169,10 @@ TEXT = st.text(max_size=20)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 IDS = WHOLE | TEXT | st.lists(WHOLE | TEXT, max_size=3).map(tuple)
 MAYBE = st.none() | WHOLE
+TIME = st.none() | st.integers(-FOREVER, FOREVER)
 DRAFTS = st.tuples(
-    *(TEXT | st.binary(), MAYBE, MAYBE | st.just("derived"), MAYBE, MAYBE | WHOLE.map(At), TEXT, st.none() | TEXT),
-    *(st.sampled_from(["error", "ignore"]), st.none() | TEXT, IDS, MAYBE, MAYBE, MAYBE),
+    *(TEXT | st.binary(), MAYBE, TIME | st.just("derived"), TIME, TIME | WHOLE.map(At), TEXT, st.none() | TEXT),
+    *(st.sampled_from(["error", "ignore"]), st.none() | TEXT, IDS, MAYBE, TIME, TIME),
 ).map(lambda values: Draft(*values))
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | st.binary(max_size=9),
@@ -258,3 +259,29 @@ def test_what_cannot_be_sent_is_refused_with_its_name() -> None:
     for op in (ops.AlterTube("jobs", {"a": object()}), ops.TrimLedger("l", 1 << 70), ops.Peek("jobs", "\ud800")):
         with pytest.raises(UsageError, match="cannot be sent"):
             codec.encode_ops([op])
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.Peek("jobs", 1 << 63),
+        ops.Peek("jobs", (1, 1 << 63)),
+        ops.ListTasks("jobs", limit=(1 << 64) - 1),
+        ops.Take("jobs", 1 << 63, SESSION),
+        ops.Touch("jobs", ops.Lease(1, 1 << 63), SESSION, 1),
+        ops.Release("jobs", LEASE, SESSION, delay=1 << 62),
+        ops.Release("jobs", LEASE, SESSION, delay=At(1 << 63)),
+        ops.Put("jobs", (Draft("1", pri=1 << 63),)),
+        ops.Put("jobs", (Draft("1", ttl=1 << 62),)),
+        ops.OpenSession(SESSION._replace(ttl=1 << 63)),
+        ops.KeepAlive(SESSION._replace(ttl=0)),
+        ops.OpenSession(SESSION._replace(uuid="not-a-uuid")),
+        ops.OpenSession(SESSION._replace(uuid=SESSION.uuid + "\n")),
+        ops.EndSession(SESSION._replace(name="x" * 10_000)),
+        ops.Identify("not-a-uuid", SESSION),
+    ],
+    ids=lambda op: type(op).__name__,
+)
+def test_what_no_store_could_write_down_is_refused(op: ops.Op[Any]) -> None:
+    with pytest.raises(UsageError):
+        codec.decode_ops(codec.encode_ops([op]))

@@ -20,6 +20,7 @@ from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
 from penstock.engines.line import Answer, Lines, Waiter, in_two, raised
 from penstock.engines.scan import Scan
+from penstock.engines.signs import Signs
 from penstock.engines.transactor import AwaitedTransactor as AwaitedTransactor
 from penstock.engines.transactor import Transactor as Transactor
 from penstock.model import ops
@@ -93,7 +94,7 @@ class Store(ABC):
         self._keeping: dict[str, set[int]] = {}
         """Which engines of this process keep a session alive; two queues may share one."""
         self._alive_at: dict[str, int] = {}
-        self._life_until: dict[str, int] = {}
+        self._signs = Signs()
         self._next_alive = 0
         """No session has to be kept alive before this moment."""
         self._next_tick: int | None = 0
@@ -352,14 +353,11 @@ class Store(ABC):
 
     def hear(self, uuid: str, ttl: int) -> None:
         """Somebody far away has given a sign of life for a session; it need not be written down yet to count."""
-        now = self.clock.now()
-        self._life_until = {other: until for other, until in self._life_until.items() if until > now}
-        self._life_until[uuid] = now + ttl
+        self._signs.hear(uuid, ttl, self.clock.now())
 
     def lives(self) -> set[str]:
         """Sessions that must not end now: those kept here, and those heard of."""
-        now = self.clock.now()
-        return {*self._sessions, *(uuid for uuid, until in list(self._life_until.items()) if until > now)}
+        return {*self._sessions, *self._signs.alive(self.clock.now())}
 
     def keep(self, session: Session, engine: int) -> None:
         """Keep a session alive from now on, for one of the engines on this store."""

@@ -15,15 +15,17 @@ from dataclasses import MISSING, fields
 from decimal import Decimal
 from operator import attrgetter
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 from msgspec.msgpack import Decoder, Encoder, Ext
 
 from penstock.model import errors, ops, tube
+from penstock.model.duration import FOREVER, At
 from penstock.model.errors import EngineUnavailable, PenstockError, UsageError, shown
 from penstock.model.retry import Exponential
-from penstock.model.session import Session
+from penstock.model.session import Session, parse_uuid
 from penstock.model.staging import Lost
 from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record
 
@@ -185,17 +187,39 @@ def _loose(kind: type[Any], **hints: Any) -> Any:
     return type(kind.__name__, (kind,), {"__slots__": (), "__annotations__": hints, "__module__": __name__})
 
 
-_Draft = _loose(Draft, data=Any)
+_WHOLE: Any = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""What every store can write down."""
+_TIME: Any = Annotated[int, Meta(ge=-FOREVER, le=FOREVER)]
+_TIMES = frozenset(("ttl", "ttr", "delay", "by", "keep", "repeat"))
+"""Fields that are lengths of time."""
+_UUID: Any = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
+_NAME: Any = Annotated[str, Meta(max_length=1000)]
+
+
+def _bounded(kind: type[Any], **hints: Any) -> Any:
+    """A named tuple of the model whose numbers fit."""
+    found = {name: _field(name, hint) for name, hint in get_type_hints(kind).items() if name not in hints}
+    return _loose(kind, **found, **hints)
+
+
 LooseRecord = _loose(Record, data=Any)
 _HistoryRow = _loose(HistoryRow, data=Any)
 _Placed = _loose(Placed, record=LooseRecord)
 _LOOSE: dict[Any, Any] = {
-    Draft: _Draft,
     Record: LooseRecord,
     HistoryRow: _HistoryRow,
     Gone: int,
     PenstockError: Failure,
+    int: _WHOLE,
 }
+
+
+def _field(name: str, hint: Any) -> Any:
+    """The type of a field, which may be a length of time."""
+    wired = _wire(hint)
+    if name not in _TIMES:
+        return wired
+    return Union[tuple(_TIME if part == _WHOLE else part for part in get_args(wired))] if wired != _WHOLE else _TIME  # noqa: UP007
 
 
 def _wire(hint: Any) -> Any:
@@ -213,6 +237,12 @@ def _wire(hint: Any) -> Any:
     return hint
 
 
+for _kind in (At, ops.Lease, ops.Finish):
+    _LOOSE[_kind] = _bounded(_kind)
+_LOOSE[Session] = _bounded(Session, uuid=_UUID, name=_NAME, ttl=Annotated[int, Meta(gt=0, le=FOREVER)])
+_LOOSE[Draft] = _bounded(Draft, data=Any)
+
+
 # -- ops -----------------------------------------------------------------------------------------------
 
 
@@ -221,7 +251,7 @@ def _struct(number: int, kind: type[ops.Op[Any]]) -> type[msgspec.Struct]:
     shape: list[Any] = []
     for field in fields(kind):  # type: ignore[arg-type]
         optional = () if field.default is MISSING else (field.default,)
-        shape.append((field.name, _wire(hints[field.name]), *optional))
+        shape.append((field.name, _field(field.name, hints[field.name]), *optional))
     return msgspec.defstruct(kind.__name__, shape, array_like=True, tag=number, forbid_unknown_fields=True)
 
 
@@ -278,6 +308,8 @@ def op_of(sent: Any) -> ops.Op[Any]:
         _check_data(op.data)
     elif kind is ops.CreateTube:
         op.config = _checked(op.config)
+    elif kind is ops.Identify:
+        op.uuid = parse_uuid(op.uuid)
     session: Session | None = getattr(op, "session", None)
     if session is not None and session.direct:
         # Over a connection no session ends with the run of the store. [rule 13]

@@ -179,7 +179,7 @@ class PostgresStore(Store):
 
     def kept(self) -> str:
         """The sessions that this process keeps alive, as an array."""
-        return "{" + ",".join(self.lives() if self._life_until else self._sessions) + "}"
+        return "{" + ",".join(self.lives() if self._signs else self._sessions) + "}"
 
     def awaited(self) -> set[str]:
         """Tubes that somebody of this process waits on."""
