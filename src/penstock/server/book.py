@@ -57,6 +57,7 @@ class Sent(NamedTuple):
     grants: Sequence[Grant] = ()
     pure: bool = False
     """True if nothing but takes were asked for, so it can be done again once their grants are given back."""
+    waited: bool = False
 
     @property
     def size(self) -> int:
@@ -103,10 +104,10 @@ class Client:
         for kept in (self._answers, self._waited, self._empty):
             self._drop(kept, number)
 
-    def remember(self, number: int, sent: Sent, waited: bool) -> None:
+    def remember(self, number: int, sent: Sent) -> None:
         """Keep an answer until it has arrived."""
         self.pending.discard(number)
-        (self._waited if waited else self._answers)[number] = sent
+        (self._waited if sent.waited else self._answers)[number] = sent
         self._size += sent.size
         while self._size > BYTES or len(self._answers) + len(self._waited) > ANSWERS:
             self._forget_oldest()
@@ -118,7 +119,7 @@ class Client:
             if oldest is not None:
                 sent = kept.pop(oldest)
                 self._size -= sent.size
-                if sent.grants and not many:
+                if sent.grants and not many and len(self._empty) < ANSWERS:
                     self._empty[oldest] = sent._replace(payload=None)
                 else:
                     self.dropped = max(self.dropped, oldest)
@@ -133,7 +134,7 @@ class Client:
                 for number in gone:
                     self._drop(self._answers, number)
             self._seen = seen
-            for number in [number for number in self._empty if number <= seen]:
+            for number in [number for number, sent in self._empty.items() if number <= seen and not sent.waited]:
                 del self._empty[number]
         for number in waits:
             self._drop(self._waited, number)
@@ -164,21 +165,17 @@ class Book:
             book = _books[core] = Book(core)
         return book
 
-    def link_of(self, name: str) -> Link | None:
-        """The connection that an engine has, as far as is known here."""
-        client = self._clients.get(name)
-        return None if client is None else client.link
-
     def greet(self, name: str, incarnation: str | None, link: Link) -> tuple[Client, bool]:
         """An engine has connected; answers whether it was known, and has not been elsewhere meanwhile."""
         client = self._clients.pop(name, None)
         old = None if client is None else client.link
         if client is not None and incarnation != self.incarnation:
             # Another server has settled what was open here: what comes of that now is for nobody.
-            client.link = client = None
+            client.link = None
+            client = None
         known = client is not None
-        if old is not None and old is not link:
-            old.lost()
+        if old is not None and old is not link and not old.leaving:
+            old.lost()  # its end has not been noticed here yet
         if client is None:
             self._make_room()
             client = Client()

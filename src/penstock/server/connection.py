@@ -118,6 +118,10 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._resume(SLOW)
 
+    def eof_received(self) -> None:
+        if self._link is not None:
+            self._link.end()
+
     def connection_lost(self, error: Exception | None) -> None:
         self.lost = True
         self._door.forget(self)

@@ -13,10 +13,10 @@ from typing import Any
 
 from penstock.engines.line import Producer, Taker, Waiter, Watcher
 from penstock.model import ops
-from penstock.model.duration import SECOND
+from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
 from penstock.server import sight
-from penstock.server.book import NAME, Book, Client, Grant, Sent, grants
+from penstock.server.book import NAME, Book, Client, Sent, grants
 from penstock.server.core import Core, Wait, log
 from penstock.server.peer import Peer
 from penstock.server.roles import LISTEN, TRANSACT
@@ -39,6 +39,10 @@ WAITERS: dict[type[ops.Op[Any]], Callable[[Any, int | None], Waiter]] = {
 }
 SPELLS = 100
 """Transactions that one connection may have open."""
+SESSIONS = 1000
+"""Sessions that one engine may have."""
+NUMBERS = 1 << 62
+OF_SESSIONS: frozenset[type[ops.Op[Any]]] = frozenset((ops.OpenSession, ops.Identify, ops.KeepAlive, ops.EndSession))
 DONE = codec.pack(None)
 
 
@@ -58,6 +62,8 @@ class Link:
         self._spells: dict[int, Spell] = {}
         self._last = 0
         self._gone = False
+        self._deaf = False
+        """True once nothing that is sent can arrive."""
         self.leaving = False
         """True once the engine was asked to go elsewhere."""
 
@@ -125,11 +131,15 @@ class Link:
         """True while a transaction is open, whose next request has not come yet."""
         return bool(self._spells)
 
+    def end(self) -> None:
+        """The client has closed its side: it hears nothing any more."""
+        self._deaf = True
+
     def lost(self) -> None:
         """The connection is closed: what waits takes nothing, what is open is undone."""
         if self._gone:
             return
-        self._gone = True
+        self._gone = self._deaf = True
         for spell in list(self._spells.values()):
             spell.undo()
         for wait in list(self._waits.values()):
@@ -139,48 +149,46 @@ class Link:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _answer(
-        self, number: int, payload: bytes, failed: bool = False, waited: bool = False, granted: Sequence[Grant] = ()
-    ) -> None:
-        client = self._client
-        assert client is not None
+    def _answer(self, number: int, payload: bytes) -> None:
+        self._tell(number, Sent(False, payload))
+
+    def _tell(self, number: int, sent: Sent) -> None:
+        assert self._client is not None and sent.payload is not None
         if number > 0:
-            client.remember(number, Sent(failed, payload, granted), waited)
+            self._client.remember(number, sent)
         link = self._hearer(number)
         if link is not None:
-            link._send(number, failed, payload)
+            link._send(number, sent.failed, sent.payload)
 
     def _hearer(self, number: int) -> Link | None:
         """The connection that an answer goes to: the engine may have connected anew, or be gone."""
         assert self._client is not None
         link = self._client.link if number > 0 else self
-        return None if link is None or link._gone else link
+        return None if link is None or link._deaf else link
 
     def _answer_all(
         self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any], payload: bytes | None = None
     ) -> None:
-        """Answer ops. What was granted to nobody is given back before anybody could miss it."""
+        """Answer ops. What was granted to nobody is given back, and such a request counts as not done."""
         granted = grants(requests, answers)
+        pure = bool(granted) and all(type(op) is ops.Take for op in requests)
         if granted and self._hearer(number) is None:
             self._book.give_back(granted)
-            if self._is_void(number, requests):
+            if pure:
+                self._forget(number)
                 return
             answers = [[] if type(op) is ops.Take else answer for op, answer in zip(requests, answers, strict=True)]
             granted, payload = [], None
-        self._answer(number, payload or codec.encode_answers(requests, answers), granted=granted)
+        self._tell(number, Sent(False, payload or codec.encode_answers(requests, answers), granted, pure))
 
-    def _is_void(self, number: int, requests: Sequence[ops.Op[Any]]) -> bool:
-        """Whether a request is as good as not done, now that its grants are given back; then it is forgotten."""
+    def _forget(self, number: int) -> None:
         assert self._client is not None
-        if any(type(op) is not ops.Take for op in requests):
-            return False
         self._client.pending.discard(number)
-        return True
 
     def _fail(self, number: int, error: BaseException) -> None:
         if not isinstance(error, PenstockError):
             log.error("a request of %s failed", self._peer.address, exc_info=error)
-        self._answer(number, codec.encode_error(error), failed=True)
+        self._tell(number, Sent(True, codec.encode_error(error)))
 
     # -- kinds of requests -------------------------------------------------------------------------
 
@@ -191,12 +199,11 @@ class Link:
                 f"this server speaks version {codec.VERSION} of the protocol, the client {hello.version}: "
                 "use the same release of penstock on both sides"
             )
+        if len(hello.client) > NAME or self._name not in ("", hello.client):
+            raise UsageError(f"a connection is of one client, whose name has up to {NAME} characters")
         engine = self._core.engine
         self._name = hello.client
-        before = self._book.link_of(hello.client)
-        if before is not None and before is not self and not before.leaving:
-            before.lost()  # its end has not been noticed here yet
-        self._client, known = self._book.greet(hello.client, self)
+        self._client, known = self._book.greet(hello.client, hello.incarnation, self)
         return codec.pack(
             talk.Welcome(
                 *(codec.VERSION, self._book.incarnation, engine.name, engine.writable),
@@ -282,16 +289,16 @@ class Link:
 
         self._aside(number, work)
 
-    def _aside(self, number: int, work: Callable[[], bytes]) -> None:
-        """Do what takes long beside what everybody else asks for."""
+    def _aside(self, number: int, work: Callable[[], Callable[[], None]]) -> None:
+        """Do what takes long beside what everybody else asks for; it answers what to do in the loop then."""
 
         def run() -> None:
             try:
-                payload = work()
+                then = work()
             except Exception as error:
                 self._core.soon(self._fail, number, error)
             else:
-                self._core.soon(self._answer, number, payload)
+                self._core.soon(then)
 
         self._book.aside.submit(run)
 
@@ -305,28 +312,39 @@ class Link:
         self._peer.check(op)
         if (waiting := len(self._peer.waits)) >= self._limits.waiting_each:
             raise EngineUnavailable(f"{waiting} calls of this connection wait already, which is the server's limit")
-        deadline = None if sent.limit is None else self._core.engine.clock.now() + sent.limit
+        limit = None if sent.limit is None or sent.limit >= FOREVER else max(0, sent.limit)
+        deadline = None if limit is None else self._core.engine.clock.now() + limit
         waiter = kind(op, deadline)
-        seconds = None if sent.limit is None else sent.limit / SECOND
+        seconds = None if limit is None else limit / SECOND
         wait = self._core.wait(waiter, seconds, partial(self._waited, number, op, waiter))
-        self._waits[number] = wait
+        self._waits[number] = self._client.waits[number] = wait
         self._peer.waits.add(wait)
 
     def _waited(self, number: int, op: Any, waiter: Waiter, answer: Any) -> None:
+        assert self._client is not None
         wait = self._waits.pop(number, None)
+        self._client.waits.pop(number, None)
         if wait is not None:
             self._peer.waits.discard(wait)
         if answer is None and isinstance(waiter, Watcher):
             answer = getattr(waiter, "last", None)
-        payload = codec.encode_answer(op, answer)
         if self._book.is_heard(waiter.tube):
             # Callbacks are told in the other thread after this; what they are told has to arrive before.
-            self._core.later(self._core.soon, self._answer, number, payload, False, True)
+            self._core.later(self._core.soon, self._tell_waited, number, op, answer)
         else:
-            self._answer(number, payload, waited=True)
+            self._tell_waited(number, op, answer)
+
+    def _tell_waited(self, number: int, op: Any, answer: Any) -> None:
+        granted = grants((op,), (answer,))
+        if granted and self._hearer(number) is None:
+            self._book.give_back(granted)
+            self._forget(number)
+            return
+        self._tell(number, Sent(False, codec.encode_answer(op, answer), granted, bool(granted), waited=True))
 
     def _leave(self, number: int, payload: bytes) -> None:
-        wait = self._waits.get(talk.decode_number(payload))
+        assert self._client is not None
+        wait = self._client.waits.get(talk.decode_number(payload))
         if wait is not None:
             wait.leave()
         self._answer(number, DONE)
@@ -342,14 +360,16 @@ class Link:
         self._answer(number, DONE)
 
     def _alive(self, number: int, payload: bytes) -> None:
-        for uuid, ttl in talk.decode_alive(payload):
-            self._core.engine.store.hear(uuid, ttl)
+        assert self._client is not None
+        for uuid, ttl in talk.decode_alive(payload)[:SESSIONS]:
+            if uuid in self._client.sessions:
+                self._core.engine.store.hear(uuid, ttl)
         self._answer(number, DONE)
 
     def _look(self, number: int, payload: bytes) -> None:
         asked = talk.decode_look(payload)
         self._peer.check(ops.GetStatistics(asked.tube))
-        self._aside(number, lambda: sight.look(self._core.engine.store, asked))
+        self._aside(number, lambda: partial(self._answer, number, sight.look(self._core.engine.store, asked)))
 
     # -- transactions ------------------------------------------------------------------------------
 
