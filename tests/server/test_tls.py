@@ -365,3 +365,43 @@ def test_so_they_are_by_a_server_with_the_loop_of_the_program(papers: Papers, tm
     with Serving(tmp_path, "tasks.db", *words) as server:
         assert not greeted(wrapped(server.port, papers.ca))
         server.err.said("a client was refused, its TLS handshake failed: peer did not return a certificate")
+
+
+def complaint(url: str) -> str:
+    """What a client says that cannot get in."""
+    with pytest.raises((EngineUnavailable, AccessDenied)) as refused:
+        penstock.connect(url).tubes()
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["penstock", "grpc"])
+def test_a_client_says_what_to_change_in_its_url(
+    papers: Papers, tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
+):
+    from penstock.engines.remote import iproto_link
+
+    monkeypatch.setattr(iproto_link, "CONNECT_SECONDS", 0.5)
+    mine, others = ("port", "grpc_port") if scheme == "penstock" else ("grpc_port", "port")
+    store, tls, mtls = f"{tmp_path}/tasks.db", Tls(*papers.server), Tls(*papers.server, papers.ca)
+    with (
+        Running(store, grpc_port=0) as plain,
+        Running(store, grpc_port=0, tls=tls) as encrypted,
+        Running(store, grpc_port=0, tls=mtls) as mutual,
+        Running(store, grpc_port=0, tls=Tls(*papers.client)) as elsewhere,
+        Running(store, grpc_port=0, logins=papers.logins) as guarded,
+    ):
+
+        def at(running: Running, query: str = "", door: str = mine) -> str:
+            return complaint(f"{scheme}://127.0.0.1:{running.server.port(door)}{query}")
+
+        trusting = f"?tls=on&ca={papers.ca}"
+        assert "if it is encrypted add ?tls=on to the URL" in at(encrypted)
+        assert "does not encrypt: leave tls=on out of the URL" in at(plain, trusting)
+        assert "is not trusted here: name that of its authority by &ca=FILE (" in at(encrypted, "?tls=on")
+        assert f"by &ca=FILE instead of {papers.other_ca}" in at(encrypted, f"?tls=on&ca={papers.other_ca}")
+        assert "is not for 127.0.0.1: connect to a name that it has" in at(elsewhere, trusting)
+        assert "if it wants client certificates add &cert=FILE&key=FILE" in at(mutual, trusting)
+        forged, key = papers.forged
+        assert f"it may not trust the client certificate {forged}" in at(mutual, f"{trusting}&cert={forged}&key={key}")
+        assert "port of its own" in at(plain, door=others)
+        assert f"{scheme}://NAME:SECRET@host:port" in at(guarded)

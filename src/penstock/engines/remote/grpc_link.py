@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
+from penstock.engines.remote.tls import hint, untrusted
 from penstock.model.errors import EngineUnavailable, UsageError
 
 # gRPC writes lines of its own about every handshake that fails. It looks here when it is loaded, and no later.
@@ -69,6 +70,18 @@ def _credentials(place: Place) -> Any:
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
+def _why(place: Place, details: str) -> str:
+    """What gRPC says of a server that it cannot talk to, with what to change in its URL."""
+    if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+        return untrusted(place, details, "Hostname" in details)
+    if "WRONG_VERSION_NUMBER" in details:
+        return f"what listens at {place.name} does not encrypt: leave tls=on out of the URL, or use another port"
+    if "parsing HTTP/2" in details:
+        return f"what listens at {place.name} does not speak gRPC: that has a port of its own ({details})"
+    closed = "Socket closed" in details or "handshake" in details
+    return f"no server answers at {place.name}: {details}{hint(place) if closed else ''}"
+
+
 class GrpcLink(Link):
     """One channel with one stream, and a thread that reads from it."""
 
@@ -97,7 +110,7 @@ class GrpcLink(Link):
             self._unsent.put(None)
             error = status.error_of(self._frames)
             if isinstance(error, EngineUnavailable):
-                raise EngineUnavailable(f"no server answers at {place.name}: {self._frames.details()}")
+                raise EngineUnavailable(_why(place, str(self._frames.details())))
             raise error
 
     def send(self, number: int, seen: int, kind: str, payload: bytes) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
-from penstock.engines.remote.tls import Plain, Tunnel, Wire
+from penstock.engines.remote.tls import Plain, Tunnel, Wire, hint, refusal
 from penstock.model.errors import AccessDenied, EngineUnavailable
 from penstock.wire import codec, iproto
 
@@ -49,7 +49,7 @@ def open_link(place: Place, ear: Ear) -> IprotoLink:
     except BaseException as error:
         sock.close()
         if isinstance(error, OSError):
-            raise EngineUnavailable(f"the server at {place.name} does not speak as it should: {error}") from None
+            raise EngineUnavailable(refusal(place, error)) from None
         raise
 
 
@@ -95,7 +95,10 @@ class IprotoLink(Link):
     def _more(self) -> bytes:
         data = self._wire.receive(CHUNK)
         if not data:
-            raise EngineUnavailable(f"the server at {self._place.name} closed the connection before it was logged in")
+            name = self._place.name
+            raise EngineUnavailable(
+                f"the server at {name} closed the connection before it was logged in{hint(self._place)}"
+            )
         return data
 
     # -- requests ----------------------------------------------------------------------------------
@@ -182,6 +185,8 @@ class IprotoLink(Link):
             else:
                 text = f"{self._place.name} refused a request: {body.get(iproto.ERROR_TEXT)}"
                 denied = code & 0xFFF == iproto.ACCESS_DENIED
+                if denied and self._place.login is None:
+                    text += "; if it needs a login, that is in the URL: penstock://NAME:SECRET@host:port"
                 error = AccessDenied(text) if denied else EngineUnavailable(text)
                 self._ear.heard(self, number, True, codec.encode_error(error))
         return data[at:] if at else data

@@ -6,6 +6,7 @@ a filter beside the socket, and nobody waits for the network while it is at work
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -16,6 +17,10 @@ from penstock.engines.remote.place import Place
 from penstock.model.errors import UsageError
 
 CHUNK = 256 * 1024
+OTHER_NAMES = (62, 64)
+"""What OpenSSL says of a certificate that is for another host, or another address."""
+NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+"""What it says of bytes that are not encrypted."""
 
 
 class Wire(ABC):
@@ -91,6 +96,10 @@ class Tunnel(Wire):
             except ssl.SSLWantReadError:
                 self._socket.sendall(self._out.read())
                 self._feed(self._socket.recv(CHUNK))
+            except ssl.SSLError:
+                with contextlib.suppress(OSError):  # the server's log shall say why, too
+                    self._socket.sendall(self._out.read())
+                raise
         self._socket.sendall(self._out.read())
 
     def _feed(self, data: bytes) -> None:
@@ -132,3 +141,36 @@ def context(place: Place) -> ssl.SSLContext:
     except OSError as error:
         raise UsageError(f"the certificates for {place.name} cannot be read: {error}") from None
     return made
+
+
+def refusal(place: Place, error: OSError) -> str:
+    """Why there is no talking to a server, and what to change in its URL."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return untrusted(place, error.verify_message, error.verify_code in OTHER_NAMES)
+    if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
+        return f"what listens at {place.name} does not encrypt: leave tls=on out of the URL, or use another port"
+    if isinstance(error, TimeoutError):
+        return f"the server at {place.name} has not said a word{hint(place)}"
+    if isinstance(error, ssl.SSLError | ConnectionError):
+        return f"the server at {place.name} ended the connection before it was logged in ({error}){hint(place)}"
+    return f"the server at {place.name} does not speak as it should: {error}"
+
+
+def untrusted(place: Place, why: str, other_name: bool) -> str:
+    """A server's certificate is not what it should be."""
+    if other_name:
+        return f"the certificate of {place.name} is not for {place.host}: connect to a name that it has ({why})"
+    known = "" if place.ca is None else f" instead of {place.ca}"
+    return f"the certificate of {place.name} is not trusted here: name that of its authority by &ca=FILE{known} ({why})"
+
+
+def hint(place: Place) -> str:
+    """What may be wrong in a URL if a server closes the connection without a word."""
+    if not place.tls:
+        other = (
+            "gRPC has a port of its own and grpc:// URLs" if place.scheme == "penstock" else "penstock:// has another"
+        )
+        return f"; if it is encrypted add ?tls=on to the URL, and is this the right port: {other}"
+    if place.cert is None:
+        return "; if it wants client certificates add &cert=FILE&key=FILE to the URL"
+    return f"; it may not trust the client certificate {place.cert}"
