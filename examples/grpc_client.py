@@ -56,13 +56,14 @@ def work(stub: Any, pb: Any, tube: str) -> None:
     session = Session(stub, pb)
     demands = Sending(pb.TakeDemand(tube=tube, credit=FINISH, drain=True))
     for reply in stub.TakeStream(iter(demands), metadata=session.metadata):
+        demands.send(pb.TakeDemand(read=reply.number))  # arrived: if the stream breaks now, these tasks are still ours
         done = pb.AckRequest(tube=tube)
         for task in reply.tasks:
             print("did", json.loads(task.json))
             done.items.add(id=task.id, token=task.token)
         if done.items:
             stub.Ack(done, metadata=session.metadata)
-            demands.send(pb.TakeDemand(credit=len(done.items), read=reply.number))
+            demands.send(pb.TakeDemand(credit=len(done.items)))
     demands.end()
     session.close()
 

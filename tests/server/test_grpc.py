@@ -39,17 +39,17 @@ def client(server):
 def test_a_task_is_put_taken_and_acked(client):
     client.create("jobs")
     (placed,) = client.put("jobs", '{"url": "http://a.example/"}')
-    assert (placed.id.number, placed.outcome, placed.state) == (1, pb.NEW, pb.READY)
+    assert (placed.id.number, placed.outcome, placed.state) == (1, pb.OUTCOME_NEW, pb.STATE_READY)
     (task,) = client.take("jobs")
     assert json.loads(task.json) == {"url": "http://a.example/"}
-    assert (task.state, task.attempt, task.token > 0) == (pb.TAKEN, 1, True)
+    assert (task.state, task.attempt, task.token > 0) == (pb.STATE_TAKEN, 1, True)
     reply = client.ack("jobs", task)
     assert (reply.done, list(reply.refused)) == (1, [])
     assert client.take("jobs") == []
 
 
 def test_tubes_are_made_altered_paused_and_dropped(client):
-    retry = pb.Retry(exponential=pb.Retry.Exponential(base=1, factor=2, max=60, jitter=0.5))
+    retry = pb.Retry(exponential=pb.Retry.Exponential(base_us=SECOND, factor=2, max_us=60 * SECOND, jitter=0.5))
     made = client.create("jobs", ttr_us=5 * SECOND, max_attempts=3, retry=retry, keep_us=SECOND, lane_rate=0.5)
     assert made.kind == "standard"
     assert (made.options.ttr_us, made.options.max_attempts, made.options.lane_rate) == (5 * SECOND, 3, 0.5)
@@ -58,11 +58,11 @@ def test_tubes_are_made_altered_paused_and_dropped(client):
     again = pb.CreateTubeRequest(name="jobs", if_not_exists=True, options=pb.TubeOptions(max_attempts=3))
     assert client.call("CreateTube", again) == made
     asked = pb.AlterTubeRequest(
-        tube="jobs", options=pb.TubeOptions(pri=7, retry=pb.Retry(delays=[1, 5])), unset=["ttr"]
+        tube="jobs", options=pb.TubeOptions(pri=7, retry=pb.Retry(delays_us=[SECOND, 5 * SECOND])), unset=["ttr"]
     )
     altered = client.call("AlterTube", asked)
     assert (altered.options.pri, altered.options.HasField("ttr_us")) == (7, False)
-    assert list(altered.options.retry.delays) == [1, 5]
+    assert list(altered.options.retry.delays_us) == [SECOND, 5 * SECOND]
     client.create("mail", "fifo")
     assert [tube.name for tube in client.call("ListTubes", pb.ListTubesRequest()).tubes] == ["jobs", "mail"]
     client.put("jobs", "1", "2")
@@ -76,24 +76,24 @@ def test_tubes_are_made_altered_paused_and_dropped(client):
 
 
 def test_finishing_verbs_answer_the_task(client):
-    client.create("jobs", max_attempts=5, retry=pb.Retry(delays=[10]))
+    client.create("jobs", max_attempts=5, retry=pb.Retry(delays_us=[10 * SECOND]))
     client.put("jobs", "1", "2", "3", "4")
     one, two, three, four = client.take("jobs", 4)
     released = client.call(
         "Release", pb.ReleaseRequest(tube="jobs", lease=lease(one), pri=5, json='"new"', refund=True)
     )
-    assert (released.state, released.pri, released.json, released.attempt) == (pb.READY, 5, '"new"', 0)
+    assert (released.state, released.pri, released.json, released.attempt) == (pb.STATE_READY, 5, '"new"', 0)
     buried = client.call("Bury", pb.BuryRequest(tube="jobs", lease=lease(two), error="broken"))
-    assert (buried.state, buried.reason, buried.error) == (pb.BURIED, "asked", "broken")
+    assert (buried.state, buried.reason, buried.error) == (pb.STATE_BURIED, "asked", "broken")
     failed = client.call("Fail", pb.FailRequest(tube="jobs", lease=lease(three), error="no answer"))
-    assert (failed.state, list(failed.errors), failed.failures) == (pb.DELAYED, ["no answer"], 1)
+    assert (failed.state, list(failed.errors), failed.failures) == (pb.STATE_DELAYED, ["no answer"], 1)
     assert failed.ready_at_us - four.created_at_us == 10 * SECOND
     before = client.call("Peek", pb.TaskName(tube="jobs", id=four.id))
     assert not before.HasField("token"), "it is the holder's"
     touched = client.call("Touch", pb.TouchRequest(tube="jobs", lease=lease(four), by_us=0))
     assert touched.token == four.token
     aborted = client.call("Fail", pb.FailRequest(tube="jobs", lease=pb.Lease(id=four.id), abort=True))
-    assert (aborted.state, aborted.reason) == (pb.BURIED, "aborted")
+    assert (aborted.state, aborted.reason) == (pb.STATE_BURIED, "aborted")
 
 
 def test_touch_moves_the_deadline(client):
@@ -112,7 +112,7 @@ def test_buried_tasks_are_revived(client):
     assert client.call("Kick", pb.KickRequest(tube="jobs")).count == 1
     assert client.call("Kick", pb.KickRequest(tube="jobs", n=2)).count == 2
     dug = client.call("Dig", pb.DigRequest(tube="jobs", id=number(5), delay=pb.Delay(length_us=SECOND)))
-    assert dug.state == pb.DELAYED
+    assert dug.state == pb.STATE_DELAYED
     assert client.call("Kick", pb.KickRequest(tube="jobs", all=True)).count == 1
 
 
@@ -121,13 +121,13 @@ def test_tasks_are_moved_by_hand(client):
     client.put("jobs", "1", "2", "3", key=None)
     (one, two) = client.take("jobs", 2)
     snatched = client.call("Snatch", pb.RestartRequest(tube="jobs", id=one.id))
-    assert snatched.state == pb.READY
+    assert snatched.state == pb.STATE_READY
     assert client.call("ReleaseAll", pb.TubeName(tube="jobs")).count == 1
     cancelled = client.call("Cancel", pb.CancelRequest(tube="jobs", id=number(3)))
-    assert (cancelled.task.state, cancelled.task.reason) == (pb.DONE, "cancelled")
+    assert (cancelled.task.state, cancelled.task.reason) == (pb.STATE_DONE, "cancelled")
     assert not client.call("Cancel", pb.CancelRequest(tube="jobs", key="no such")).HasField("task")
     restarted = client.call("Restart", pb.RestartRequest(tube="jobs", id=number(3)))
-    assert restarted.state == pb.READY
+    assert restarted.state == pb.STATE_READY
     assert client.call("Delete", pb.TaskName(tube="jobs", id=two.id)).reason == "deleted"
     listed = client.call("ListTasks", pb.ListTasksRequest(tube="jobs")).tasks
     assert [task.id.number for task in listed] == [1, 3]
@@ -151,14 +151,14 @@ def test_a_draft_has_all_options(client, clock):
     )  # fmt: skip
     request = pb.PutRequest(tube="jobs", drafts=[draft])
     (placed,) = client.call("Put", request).results
-    assert placed.state == pb.DELAYED
+    assert placed.state == pb.STATE_DELAYED
     task = client.call("Peek", pb.TaskName(tube="jobs", id=placed.id))
     assert (task.pri, task.ttl_us, task.ttr_us, task.ready_at_us) == (-3, 100 * SECOND, 7 * SECOND, moment)
     assert (task.lane, task.key, task.put_id, task.max_attempts) == ("a", "k", "p", 4)
     assert task.repeat_us == 9 * SECOND
-    assert [result.outcome for result in client.call("Put", request).results] == [pb.EXISTING]
-    other = pb.Draft(json="2", key="k", on_conflict=pb.REPLACE)
-    assert client.call("Put", pb.PutRequest(tube="jobs", drafts=[other])).results[0].outcome == pb.REPLACED
+    assert [result.outcome for result in client.call("Put", request).results] == [pb.OUTCOME_EXISTING]
+    other = pb.Draft(json="2", key="k", on_conflict=pb.ON_CONFLICT_REPLACE)
+    assert client.call("Put", pb.PutRequest(tube="jobs", drafts=[other])).results[0].outcome == pb.OUTCOME_REPLACED
 
 
 def test_ids_are_numbers_text_or_the_callers(client):
@@ -219,7 +219,7 @@ def test_history_tells_every_change(client):
     client.ack("jobs", *client.take("jobs"))
     events = client.call("History", pb.HistoryRequest(tube="jobs")).events
     assert [event.event for event in events] == ["put", "take", "ack"]
-    assert (events[0].from_state, events[0].to_state, events[0].json) == (pb.STATE_UNSPECIFIED, pb.READY, "1")
+    assert (events[0].from_state, events[0].to_state, events[0].json) == (pb.STATE_UNSPECIFIED, pb.STATE_READY, "1")
     assert (events[2].task_id.number, events[2].reason) == (1, "success")
     rest = client.call("History", pb.HistoryRequest(after=events[0].seq, limit=1)).events
     assert [event.event for event in rest] == ["take"]
@@ -233,7 +233,7 @@ def test_tasks_are_listed_in_pages(client):
     assert [task.id.number for task in client.call("ListTasks", asked).tasks] == [1, 2]
     asked = pb.ListTasksRequest(tube="jobs", limit=2, after=number(2))
     assert [task.id.number for task in client.call("ListTasks", asked).tasks] == [3, 4]
-    taken = pb.ListTasksRequest(tube="jobs", state=pb.TAKEN)
+    taken = pb.ListTasksRequest(tube="jobs", state=pb.STATE_TAKEN)
     assert [task.id.number for task in client.call("ListTasks", taken).tasks] == [1, 2]
 
 
@@ -247,7 +247,7 @@ def test_the_result_of_a_task_is_waited_for(client, server):
     assert waiting.result().result == '{"found":3}'
     waiting = client.stub.Wait.future(pb.WaitRequest(tube="jobs", id=two.id), timeout=30)
     client.call("Bury", pb.BuryRequest(tube="jobs", lease=lease(two)))
-    assert waiting.result().state == pb.BURIED
+    assert waiting.result().state == pb.STATE_BURIED
 
 
 def test_a_batch_of_thousands(client):
@@ -279,7 +279,7 @@ def test_a_put_waits_for_room(client):
     asked = pb.PutRequest(tube="jobs", drafts=[pb.Draft(json="3")], timeout_us=60 * SECOND)
     waiting = client.stub.Put.future(asked, timeout=30)
     client.ack("jobs", *client.take("jobs"))
-    assert waiting.result().results[0].outcome == pb.NEW
+    assert waiting.result().results[0].outcome == pb.OUTCOME_NEW
 
 
 def test_an_adopted_table_has_composite_ids(tmp_path):

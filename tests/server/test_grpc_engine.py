@@ -120,7 +120,7 @@ def test_a_client_that_does_not_read_is_cut_off():
         with pytest.raises(grpc.RpcError) as failed:
             list(replies)
         assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert client.put("jobs", "2")[0].outcome == pb.NEW
+        assert client.put("jobs", "2")[0].outcome == pb.OUTCOME_NEW
         client.close()
 
 

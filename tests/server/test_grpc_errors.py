@@ -16,7 +16,7 @@ from tests.support.postgres import until
 from tests.support.servers import Running
 
 import penstock
-from penstock.model import errors
+from penstock.model import errors, state, tube
 from penstock.server import grpc_health, logins
 from penstock.server.auth import new_token
 from penstock.server.settings import Limits
@@ -76,6 +76,16 @@ def test_every_error_comes_back_as_it_was(cls):
 def test_the_specification_lists_every_code_with_its_status():
     listed = re.findall(r"^//     ([a-z_]+) +([A-Z_]+)\b", PROTO.read_text(), re.M)
     assert listed == [(cls.code, status.STATUS[cls].name) for cls in errors.ALL]
+
+
+def test_the_specification_lists_every_name():
+    """Other languages have the file and nothing else."""
+    names = re.search(r"^// Names$(.*?)^//$", PROTO.read_text(), re.M | re.S)[1]
+    words, kind = {}, ""
+    for key, line in re.findall(r"^//     (\w*) +(.*)$", names, re.M):
+        kind = key or kind
+        words.setdefault(kind, set()).update(line.rpartition(":")[2].split())
+    assert words == {"kind": {*tube.KINDS}, "reason": {*state.Reason}, "event": {*state.Event}}
 
 
 def test_the_task_of_a_failure_comes_along():
@@ -299,7 +309,7 @@ def test_a_message_that_is_too_big_is_refused_and_the_connection_goes_on():
         client.create("jobs")
         failed = refused(client.put, "jobs", f'"{"x" * 200_000}"')
         assert failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert client.put("jobs", "1")[0].outcome == pb.NEW
+        assert client.put("jobs", "1")[0].outcome == pb.OUTCOME_NEW
         client.close()
 
 

@@ -314,7 +314,7 @@ def test_a_stream_that_does_not_open_its_session_is_ended():
     with Running("memory:", port=None, grpc_port=0, limits=Limits(login_seconds=0.1)) as server:
         client = Client(server.grpc_url)
         assert isinstance(refused(next, client.stub.Session(iter(Feed()), timeout=PATIENCE)), errors.UsageError)
-        assert not server.server.doors["grpc_port"].connections
+        until(lambda: not server.server.doors["grpc_port"].connections, "it should be gone")
         client.close()
 
 

@@ -11,6 +11,7 @@ from tests.support.postgres import until
 from tests.support.servers import Running, run
 
 from penstock.model import errors
+from penstock.server import grpc_streams
 from penstock.wire import status
 from penstock.wire._generated import penstock_pb2 as pb
 
@@ -117,6 +118,16 @@ def test_a_stream_that_is_cut_gives_back_what_was_not_read(server, client):
     settled(client, 0, 1)
     other.channel.close()
     settled(client, 1, 0)
+
+
+def test_of_a_client_that_never_says_read_not_everything_is_remembered(client, monkeypatch):
+    monkeypatch.setattr(grpc_streams, "UNREAD", 3)
+    client.put("jobs", *map(str, range(6)))
+    taking = Taking(client, credit=6, most=2)
+    for _ in range(3):
+        taking.next()
+    taking.replies.cancel()
+    settled(client, 2, 4)
 
 
 def test_a_stream_that_ends_well_gives_nothing_back(server, client):

@@ -212,10 +212,10 @@ class Call:
             raise
 
     def give_back(self, op: ops.Take, answer: Answer) -> None:
-        """Nobody got these tasks, so the attempt does not count."""
+        """Nobody got these tasks, records or leases, so the attempt does not count."""
         if isinstance(answer, list):
-            for record in answer:
-                lease = ops.Lease(record.id, record.token)
+            for held in answer:
+                lease = ops.Lease(held.id, held.token)
                 self.core.ask(ops.Release(op.tube, lease, op.session, refund=True), _given_back)
 
     def within(self, timeout: int | None) -> float | None:

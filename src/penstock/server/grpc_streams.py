@@ -22,6 +22,8 @@ from penstock.wire.messages import given, length_of
 
 MOST = 100
 """Tasks in one reply of TakeStream, if the client does not say."""
+UNREAD = 100_000
+"""Tasks that are remembered as not read; with more of them older replies count as read."""
 
 
 async def first_of(desk: Desk, requests: AsyncIterator[Any], what: str) -> Any:
@@ -155,7 +157,8 @@ class Flow:
         self._op = op
         self._credit = 0
         self._number = 0
-        self._unread: deque[tuple[int, list[Record]]] = deque()
+        self._unread: deque[tuple[int, list[ops.Lease]]] = deque()
+        self._held = 0
         self._heard = asyncio.Event()
         self._closed = False
 
@@ -165,7 +168,7 @@ class Flow:
             raise UsageError(f"credit must not be negative, and read at most {self._number}")
         self._credit += demand.credit
         while self._unread and self._unread[0][0] <= demand.read:
-            self._unread.popleft()
+            self._forget()
         self._heard.set()
 
     async def serve(self, requests: AsyncIterator[pb.TakeDemand], context: Context) -> None:
@@ -234,9 +237,17 @@ class Flow:
         sent = fill_tasks(reply.tasks, records, held=True)
         self._call.give_back(self._op, records[sent:])
         self._credit -= sent
-        self._unread.append((self._number, records[:sent]))
+        self._unread.append((self._number, [ops.Lease(record.id, record.token) for record in records[:sent]]))
+        self._held += sent
+        while self._held > UNREAD and len(self._unread) > 1:
+            self._forget()
         await context.write(reply)
+
+    def _forget(self) -> list[ops.Lease]:
+        leases = self._unread.popleft()[1]
+        self._held -= len(leases)
+        return leases
 
     def _give_back(self) -> None:
         while self._unread:
-            self._call.give_back(self._op, self._unread.popleft()[1])
+            self._call.give_back(self._op, self._forget())

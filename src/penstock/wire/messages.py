@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import Any
 
-from penstock.model.duration import EPOCH, SECOND, At, Delay
+from penstock.model.duration import EPOCH, SECOND, At, Delay, micros
 from penstock.model.errors import UsageError
 from penstock.model.lane import LaneInfo, LaneLimits
 from penstock.model.retry import Exponential, Retry
@@ -17,12 +17,13 @@ from penstock.model.task import HistoryRow, Placed, Record, TaskId
 from penstock.model.tube import DURATIONS, TubeConfig
 from penstock.wire._generated import penstock_pb2 as pb
 
-STATES: dict[str, Any] = {state.value: pb.State.Value(state.name) for state in State}
+STATES: dict[str, Any] = {state.value: pb.State.Value(f"STATE_{state.name}") for state in State}
 STATE_OF = {number: State(name) for name, number in STATES.items()}
 OUTCOMES: dict[str, Any] = {
-    name: pb.Outcome.Value(name.upper()) for name in ("new", "existing", "replaced", "restarted")
+    name: pb.Outcome.Value(f"OUTCOME_{name.upper()}") for name in ("new", "existing", "replaced", "restarted")
 }
-ON_CONFLICT = ("error", "ignore", "replace", "restart")
+ON_CONFLICT = ("error", "error", "ignore", "replace", "restart")
+"""By number; not to say is the same as the first."""
 _COPIED = (
     ("reason", "reason"), ("lane", "lane"), ("key", "key"), ("put_id", "put_id"), ("max_attempts", "max_attempts"),
     ("ttl", "ttl_us"), ("ttr", "ttr_us"), ("expires_at", "expires_at_us"), ("deadline", "deadline_us"),
@@ -157,9 +158,11 @@ def tube(config: TubeConfig) -> pb.Tube:
 def _write_retry(options: pb.TubeOptions, retry: Retry) -> None:
     if isinstance(retry, Exponential):
         how = options.retry.exponential
-        how.base, how.factor, how.max, how.jitter = retry.base, retry.factor, retry.max, retry.jitter
+        how.base_us, how.max_us = micros(retry.base, "base"), micros(retry.max, "max")
+        how.factor, how.jitter = retry.factor, retry.jitter
     elif retry is not None:
-        options.retry.delays.extend(retry if isinstance(retry, tuple) else (retry,))
+        delays = retry if isinstance(retry, tuple) else (retry,)
+        options.retry.delays_us.extend(micros(each, "retry") for each in delays)
 
 
 def options_of(options: pb.TubeOptions, unset: Any = ()) -> dict[str, Any]:
@@ -179,8 +182,9 @@ def options_of(options: pb.TubeOptions, unset: Any = ()) -> dict[str, Any]:
 def _retry_of(retry: pb.Retry) -> Any:
     if retry.HasField("exponential"):
         how = retry.exponential
-        return Exponential(how.base, how.factor, how.max, how.jitter)
-    return list(retry.delays) if len(retry.delays) != 1 else retry.delays[0]
+        return Exponential(how.base_us / SECOND, how.factor, how.max_us / SECOND, how.jitter)
+    delays = [each / SECOND for each in retry.delays_us]
+    return delays if len(delays) != 1 else delays[0]
 
 
 # -- looking -------------------------------------------------------------------------------------------

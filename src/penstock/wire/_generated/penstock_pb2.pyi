@@ -10,41 +10,43 @@ DESCRIPTOR: _descriptor.FileDescriptor
 class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     STATE_UNSPECIFIED: _ClassVar[State]
-    READY: _ClassVar[State]
-    TAKEN: _ClassVar[State]
-    DELAYED: _ClassVar[State]
-    BURIED: _ClassVar[State]
-    DONE: _ClassVar[State]
+    STATE_READY: _ClassVar[State]
+    STATE_TAKEN: _ClassVar[State]
+    STATE_DELAYED: _ClassVar[State]
+    STATE_BURIED: _ClassVar[State]
+    STATE_DONE: _ClassVar[State]
 
 class OnConflict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    ERROR: _ClassVar[OnConflict]
-    IGNORE: _ClassVar[OnConflict]
-    REPLACE: _ClassVar[OnConflict]
-    RESTART: _ClassVar[OnConflict]
+    ON_CONFLICT_UNSPECIFIED: _ClassVar[OnConflict]
+    ON_CONFLICT_ERROR: _ClassVar[OnConflict]
+    ON_CONFLICT_IGNORE: _ClassVar[OnConflict]
+    ON_CONFLICT_REPLACE: _ClassVar[OnConflict]
+    ON_CONFLICT_RESTART: _ClassVar[OnConflict]
 
 class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OUTCOME_UNSPECIFIED: _ClassVar[Outcome]
-    NEW: _ClassVar[Outcome]
-    EXISTING: _ClassVar[Outcome]
-    REPLACED: _ClassVar[Outcome]
-    RESTARTED: _ClassVar[Outcome]
+    OUTCOME_NEW: _ClassVar[Outcome]
+    OUTCOME_EXISTING: _ClassVar[Outcome]
+    OUTCOME_REPLACED: _ClassVar[Outcome]
+    OUTCOME_RESTARTED: _ClassVar[Outcome]
 STATE_UNSPECIFIED: State
-READY: State
-TAKEN: State
-DELAYED: State
-BURIED: State
-DONE: State
-ERROR: OnConflict
-IGNORE: OnConflict
-REPLACE: OnConflict
-RESTART: OnConflict
+STATE_READY: State
+STATE_TAKEN: State
+STATE_DELAYED: State
+STATE_BURIED: State
+STATE_DONE: State
+ON_CONFLICT_UNSPECIFIED: OnConflict
+ON_CONFLICT_ERROR: OnConflict
+ON_CONFLICT_IGNORE: OnConflict
+ON_CONFLICT_REPLACE: OnConflict
+ON_CONFLICT_RESTART: OnConflict
 OUTCOME_UNSPECIFIED: Outcome
-NEW: Outcome
-EXISTING: Outcome
-REPLACED: Outcome
-RESTARTED: Outcome
+OUTCOME_NEW: Outcome
+OUTCOME_EXISTING: Outcome
+OUTCOME_REPLACED: Outcome
+OUTCOME_RESTARTED: Outcome
 
 class SessionRequest(_message.Message):
     __slots__ = ("open", "keep_alive")
@@ -528,23 +530,23 @@ class TubeOptions(_message.Message):
     def __init__(self, ttl_us: _Optional[int] = ..., ttl_derived: _Optional[bool] = ..., ttr_us: _Optional[int] = ..., pri: _Optional[int] = ..., capacity: _Optional[int] = ..., max_attempts: _Optional[int] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., keep_us: _Optional[int] = ..., keep_failed_us: _Optional[int] = ..., concurrency: _Optional[int] = ..., lane_concurrency: _Optional[int] = ..., lane_rate: _Optional[float] = ..., lane_burst: _Optional[int] = ..., lane_order: _Optional[str] = ..., lane_pick: _Optional[str] = ..., payload: _Optional[str] = ..., max_payload: _Optional[int] = ..., history: _Optional[bool] = ..., history_data: _Optional[bool] = ..., id: _Optional[str] = ...) -> None: ...
 
 class Retry(_message.Message):
-    __slots__ = ("delays", "exponential")
+    __slots__ = ("delays_us", "exponential")
     class Exponential(_message.Message):
-        __slots__ = ("base", "factor", "max", "jitter")
-        BASE_FIELD_NUMBER: _ClassVar[int]
+        __slots__ = ("base_us", "factor", "max_us", "jitter")
+        BASE_US_FIELD_NUMBER: _ClassVar[int]
         FACTOR_FIELD_NUMBER: _ClassVar[int]
-        MAX_FIELD_NUMBER: _ClassVar[int]
+        MAX_US_FIELD_NUMBER: _ClassVar[int]
         JITTER_FIELD_NUMBER: _ClassVar[int]
-        base: float
+        base_us: int
         factor: float
-        max: float
+        max_us: int
         jitter: float
-        def __init__(self, base: _Optional[float] = ..., factor: _Optional[float] = ..., max: _Optional[float] = ..., jitter: _Optional[float] = ...) -> None: ...
-    DELAYS_FIELD_NUMBER: _ClassVar[int]
+        def __init__(self, base_us: _Optional[int] = ..., factor: _Optional[float] = ..., max_us: _Optional[int] = ..., jitter: _Optional[float] = ...) -> None: ...
+    DELAYS_US_FIELD_NUMBER: _ClassVar[int]
     EXPONENTIAL_FIELD_NUMBER: _ClassVar[int]
-    delays: _containers.RepeatedScalarFieldContainer[float]
+    delays_us: _containers.RepeatedScalarFieldContainer[int]
     exponential: Retry.Exponential
-    def __init__(self, delays: _Optional[_Iterable[float]] = ..., exponential: _Optional[_Union[Retry.Exponential, _Mapping]] = ...) -> None: ...
+    def __init__(self, delays_us: _Optional[_Iterable[int]] = ..., exponential: _Optional[_Union[Retry.Exponential, _Mapping]] = ...) -> None: ...
 
 class CreateTubeRequest(_message.Message):
     __slots__ = ("name", "kind", "if_not_exists", "temporary", "options")

@@ -210,7 +210,8 @@ class QueueServicer:
         """The stream is the connection. The client sends Open first and is answered by Opened; from then on the session holds
         tasks, and the server keeps it alive as long as the stream is there. KeepAlive is answered by Kept.
         When the stream ends, however it does, calls of the session that wait are over and its tasks come back: at once with
-        session_ttl_us 0, else that much later unless a stream has resumed the session by its uuid before.
+        session_ttl_us 0, else that much later unless a stream has resumed the session by its uuid before. Where another
+        process takes over, every session has at least 10 seconds to be resumed. A stream that does not send Open is ended.
         Errors: session_expired (the uuid to resume is unknown or over).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -289,9 +290,14 @@ class QueueServicer:
 
     def TakeStream(self, request_iterator, context):
         """[session] Take tasks as they come, no more than the client has given credit for. The first demand names the tube; each
-        may add credit, and says which replies have been read. A client that sends no more demands (half-close) gets what was
-        taken by then and a last reply with `ended`. If the stream is cancelled or breaks, the tasks of replies that were not
-        said to be read are given back at once, and their attempts do not count.
+        may add credit, and says which replies have been read: say so when a reply has arrived, before its tasks are worked
+        on. How the stream ends says whose the tasks are whose replies were not said to be read:
+        the client sends no more demands (half-close), or with drain nothing is left: a last reply with `ended` comes,
+        and all tasks are the client's;
+        the server goes and the session can be resumed elsewhere: the same, and then the status UNAVAILABLE;
+        the stream ends in any other way, as by a cancel, a broken connection, the end of the session: they are given
+        back at once, and their attempts do not count. For that the newest replies with 100,000 tasks together are
+        remembered; older ones count as read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -299,7 +305,7 @@ class QueueServicer:
 
     def Ack(self, request, context):
         """[session] The work of these tasks is done; one transaction.
-        Errors of items: task_not_found, not_taken, not_owner, lease_lost.
+        Errors of items: usage, task_not_found, not_taken, not_owner, lease_lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
