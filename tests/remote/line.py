@@ -23,6 +23,9 @@ class Line(Listening):
         self._fault: tuple[str, Any] | None = None
         self._for_good = False
         self._struck = threading.Event()
+        self.flowing = threading.Event()
+        """While it is not set no answer comes through."""
+        self.flowing.set()
         self._unnoticed: list[socket.socket] = []
         self._silent: set[socket.socket] = set()
         super().__init__()
@@ -98,6 +101,7 @@ class Line(Listening):
             client.sendall(read_exactly(server, iproto.GREETING_SIZE))
             while True:
                 frame = read_frame(server)
+                self.flowing.wait(LIMIT)
                 if swallowed.is_set():
                     reset(client)
                     self._struck.set()

@@ -13,6 +13,7 @@ from tests.remote.line import Line
 from tests.support.proxy import REPLY, REQUEST
 from tests.support.servers import Running
 from tests.support.serving import Serving
+from tests.worker.bench import until
 
 import penstock
 from penstock import EngineUnavailable, LeaseLost, State
@@ -104,6 +105,32 @@ def test_a_delete_may_have_been_done(place: Place, what: str) -> None:
     with pytest.raises(EngineUnavailable) as caught:
         place.without_a_server(what, ops.Delete, lambda: place.jobs.delete(task.id))
     assert caught.value.outcome == "unknown"
+
+
+@pytest.mark.parametrize("anew", [False, True])
+@pytest.mark.parametrize("timeout", [0, 20])
+def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(place: Place, anew: bool, timeout: int) -> None:
+    place.jobs.put(1)
+    kept = place.jobs.take()
+    place.jobs.put(2, delay=0.2 if timeout else 0)
+    place.q._engine.store.channel._patience = lambda: 0.1
+    place.line.lose(REPLY, "wait" if timeout else ops.Take, for_good=True)
+    with pytest.raises(EngineUnavailable) as caught:
+        place.jobs.take(timeout=timeout)
+    assert caught.value.outcome == "unknown"
+    with penstock.connect(place.server.url) as other:
+        until(lambda: place.server.server.core.waiting == 0)
+        assert other.tube("jobs").statistics().tasks["taken"] in (1, 2)
+    if anew:
+        place.server.stop()
+        place.server = Running(place._file)
+        place.line.to = place._port()
+    place.line.open()
+    del place.q._engine.store.channel._patience
+    until(lambda: place.jobs.statistics().tasks["taken"] == 1)
+    assert kept.ack().state == State.DONE
+    again = place.jobs.take(timeout=20)
+    assert (again.data, again.attempt) == (2, 1)
 
 
 def test_a_session_that_is_over_by_then_has_lost_its_leases(tmp_path: Path) -> None:

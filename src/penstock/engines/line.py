@@ -7,6 +7,7 @@ was served. Takers that want one lane stand before those that take anything.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import threading
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from penstock.model import ops
-from penstock.model.errors import TubeFull
+from penstock.model.errors import PenstockError, TubeFull
 from penstock.model.state import State
 
 Answer = Any
@@ -347,6 +348,14 @@ def one_by_one(
     return answers[: len(requests)]
 
 
+def give_back(store: Any, op: ops.Op[Any], answer: Answer) -> None:
+    """What a take was granted for a caller that has gone comes back as if it had not been offered."""
+    if isinstance(op, ops.Take) and isinstance(answer, list) and answer:
+        leases = [ops.Lease(record.id, record.token) for record in answer]
+        with contextlib.suppress(PenstockError):
+            store.execute_many([ops.Release(op.tube, lease, op.session, refund=True) for lease in leases])
+
+
 def raised(answer: Answer) -> Answer:
     """The answer, or the exception that it is."""
     if isinstance(answer, BaseException):
@@ -354,4 +363,4 @@ def raised(answer: Answer) -> Answer:
     return answer
 
 
-__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "in_two", "one_by_one", "raised"]
+__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "give_back", "in_two", "one_by_one", "raised"]

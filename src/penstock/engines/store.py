@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
-from penstock.engines.line import Answer, Lines, Waiter, in_two, raised
+from penstock.engines.line import Answer, Lines, Waiter, give_back, in_two, raised
 from penstock.engines.scan import Scan
 from penstock.engines.signs import Signs
 from penstock.engines.transactor import AwaitedTransactor as AwaitedTransactor
@@ -301,12 +301,15 @@ class Store(ABC):
     def wait(self, waiter: Waiter, seconds: float | None, strict: bool = True) -> Answer:
         """Stand in line until served or until the time is over."""
         waiter.prepare()
-        self.enlist(waiter, strict)
         try:
+            self.enlist(waiter, strict)
             if not waiter.done:
                 waiter.wait(None if self.clock.manual else seconds)
-        finally:
             self.withdraw(waiter)
+        except BaseException:
+            self.withdraw(waiter)
+            give_back(self, waiter.op, waiter.answer)  # a signal has come: nobody has it
+            raise
         return raised(waiter.answer)
 
     def _serve(self, tubes: Iterable[str], strict: bool) -> None:

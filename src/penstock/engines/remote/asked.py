@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -74,10 +75,29 @@ class Asked(Request):
             return codec.encode_ops([self.ops[index] for index in self._kept])
 
     def answered(self, failed: bool, payload: bytes) -> None:
+        if self.abandoned:
+            self._give_back((failed, payload))
+            return
         if self.takes:
             self._store.undigested.add(self)
         self._said = (failed, payload)
         self._tell()
+        if self.abandoned:  # just now
+            self.give_back()
+
+    def give_back(self) -> None:
+        """The caller has gone: what has come for it goes back. Doing so twice does no harm."""
+        if isinstance(self._said, tuple):
+            self._give_back(self._said)
+
+    def _give_back(self, said: tuple[bool, bytes]) -> None:
+        if self.takes:
+            with contextlib.suppress(PenstockError):
+                answers = self._decoded(said)
+                self._store.granted(self.ops, answers)
+                for op, answer in zip(self.ops, answers, strict=True):
+                    self._store.give_back(op, answer)
+            self._store.undigested.discard(self)
 
     def failed(self, error: PenstockError) -> None:
         self._said = error
@@ -105,15 +125,14 @@ class Asked(Request):
         """The answers as they were sent. Whoever comes first notes what was granted."""
         answers = self._answers
         if answers is None:
-            answers = self._answers = self._decoded()
+            assert self._said is not None
+            answers = self._answers = self._decoded(self._said)
             if self.takes:
                 self._store.granted(self.ops, answers)
                 self._store.undigested.discard(self)
         return answers
 
-    def _decoded(self) -> list[Answer]:
-        said = self._said
-        assert said is not None
+    def _decoded(self, said: tuple[bool, bytes] | PenstockError) -> list[Answer]:
         if not isinstance(said, PenstockError) and said[0]:
             said = codec.decode_error(said[1])
         if isinstance(said, PenstockError):
@@ -165,7 +184,7 @@ class Parts:
 class Waiting(Request):
     """A caller that waits at the server. It goes on waiting there, or at the next one, until its time is over."""
 
-    __slots__ = ("_store", "abandoned", "left", "over", "waiter")
+    __slots__ = ("_store", "left", "over", "takes", "waiter")
     waits = True
 
     def __init__(self, store: RemoteStore, waiter: Waiter, over: threading.Event | None = None) -> None:
@@ -173,7 +192,7 @@ class Waiting(Request):
         self.waiter = waiter
         self.left = False
         """True once the caller waits no longer."""
-        self.abandoned = False
+        self.takes = isinstance(waiter.op, ops.Take)
         self.over = over or threading.Event()
         limit = None if waiter.deadline is None else max(0, waiter.deadline - store.clock.now())
         super().__init__("wait", talk.encode_wait(waiter.op, limit, store.channel.arrived()))
@@ -184,6 +203,10 @@ class Waiting(Request):
             answer = codec.decode_error(payload) if failed else codec.decode_answer(self.waiter.op, payload)
         except PenstockError as error:
             answer = error
+        with self._store.ending:
+            self._serve(answer)
+
+    def _serve(self, answer: Answer) -> None:
         self._store.granted((self.waiter.op,), (answer,))
         if self.abandoned:
             self._store.give_back(self.waiter.op, answer)
@@ -197,9 +220,9 @@ class Waiting(Request):
         self._end()
 
     def failed(self, error: PenstockError) -> None:
-        if not self.abandoned:
+        with self._store.ending:
             self.waiter.offer(error)
-        self._end()
+            self._end()
 
     def again(self, why: str) -> bytes | None:
         return self.payload if outcomes.is_repeatable(self.waiter.op) else None

@@ -25,6 +25,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries to connect."""
 
 
+NOTHING = codec.pack([])
+"""The payload of a request that does nothing."""
 FIRST_LONGEST = 16 * 1024 * 1024
 
 
@@ -38,8 +40,10 @@ def too_long(size: int, longest: int) -> PayloadTooLarge:
 class Request:
     """Something asked of a server."""
 
-    __slots__ = ("asked_at", "kind", "link", "number", "payload", "pinned")
+    __slots__ = ("abandoned", "asked_at", "era", "kind", "link", "number", "payload", "pinned")
     waits = False
+    takes = False
+    """True if its answer may grant tasks."""
     patience: float | None = None
     """Seconds that it waits for a server, if that is not as long as other calls do."""
 
@@ -52,6 +56,10 @@ class Request:
         self.pinned = pinned
         """The only connection it makes sense on."""
         self.asked_at = 0.0
+        self.era = 0
+        """Of the channel, when it was sent."""
+        self.abandoned = False
+        """True once the caller has gone: what the answer grants has to be given back."""
 
     def answered(self, failed: bool, payload: bytes) -> None:
         """The answer has come; called in a link's thread."""
@@ -131,6 +139,8 @@ class Channel:
         self._link: Link | None = None
         self._links: set[Link] = set()
         self._incarnation: str | None = None
+        self._era = 0
+        """Rises when a server does not know what was asked before: it knows all that was sent to it since."""
         self._broken_at = 0.0
         self._why = ""
         self._stop = threading.Event()
@@ -164,10 +174,14 @@ class Channel:
 
     def _send(self, link: Link, request: Request) -> None:
         """Called with the lock, so numbers go out in their order."""
-        request.link = link
+        request.link, request.era = link, self._era
         # All up to here has arrived; what comes now says so for free.
         seen = next(iter(self._open), self._number + 1) - 1
-        link.send(request.number, seen, request.kind, request.payload)
+        try:
+            link.send(request.number, seen, request.kind, request.payload)
+        except BaseException:
+            link.close()  # a signal came between: nobody knows how much has gone out
+            raise
 
     def arrived(self) -> list[int]:
         """Waits whose answers have come since this was last asked."""
@@ -189,6 +203,11 @@ class Channel:
             self._open.pop(request.number, None)
             self._waiting.pop(request.number, None)
             return True
+
+    def abandon(self, request: Request) -> None:
+        """Nobody waits for the answer any more; if there is one its grants go back."""
+        request.abandoned = True
+        self.forget(request)
 
     def exchange(self, link: Link, kind: str, payload: bytes) -> bytes:
         """Ask over a connection that is not in use yet."""
@@ -330,7 +349,11 @@ class Channel:
     def _resume(self, link: Link, welcome: talk.Welcome) -> None:
         try:
             with self._lock:
-                doubtful = [] if welcome.remembered else self._sent()
+                if not welcome.remembered:
+                    # From here on the server before does not know what is so: whoever goes back there begins anew.
+                    self._era += 1
+                    self._incarnation = welcome.incarnation
+                doubtful = self._doubtful()
             self._settle(link, doubtful)
         except BaseException:
             link.close()
@@ -340,15 +363,19 @@ class Channel:
                 link.close()
                 raise EngineUnavailable("the server goes")
             self._use(link, welcome)
-            undone = self._send_again(link, set() if welcome.remembered else set(doubtful))
+            undone = self._send_again(link, set(doubtful))
         if self._why != "the server goes":
             log.info("connected to %s again", self._place.name)
         for request in undone:
-            request.failed(self._unknown(self._why))
+            _fail(request, self._unknown(self._why))
 
-    def _sent(self) -> list[Request]:
-        requests = (*self._open.values(), *self._waiting.values())
-        return [request for request in requests if request.link is not None and request.link not in self._links]
+    def _doubtful(self) -> list[Request]:
+        """What was sent to a server that is gone, and maybe done there."""
+        return [
+            request
+            for request in (*self._open.values(), *self._waiting.values())
+            if request.link is not None and request.link not in self._links and request.era != self._era
+        ]
 
     def _send_again(self, link: Link, doubtful: set[Request]) -> list[Request]:
         """Send what is unanswered, in order; answers what must not be done twice. Called with the lock."""
@@ -358,13 +385,19 @@ class Channel:
             if request.link is not None and request.link in self._links:
                 continue  # its own server still answers it
             if request in doubtful:
-                payload = request.again(self._why)
+                payload = None if request.abandoned else request.again(self._why)
                 if payload is None:
-                    undone.append(request)
+                    if not request.abandoned:
+                        undone.append(request)
                     self._open.pop(number, None)
                     self._waiting.pop(number, None)
                     continue
                 request.payload = payload
+            elif request.link is not None and request.era != self._era:
+                continue  # its server has broken off only now: _adopt() sees to it
+            elif request.abandoned:
+                # A number that is known gets its first answer, whatever comes with it; otherwise nothing is done.
+                request.kind, request.payload = "alive", NOTHING
             self._send(link, request)
         return undone
 
@@ -375,7 +408,7 @@ class Channel:
             if link is None:
                 continue  # whoever connects sees to them
             with self._lock:
-                doubtful = self._sent()
+                doubtful = self._doubtful()
             try:
                 self._settle(link, doubtful)
             except PenstockError:
@@ -383,7 +416,7 @@ class Channel:
             with self._lock:
                 undone = self._send_again(link, set(doubtful)) if self._link is link else []
             for request in undone:
-                request.failed(self._unknown(why))
+                _fail(request, self._unknown(why))
             return
 
     def _expire(self, error: PenstockError) -> None:
@@ -394,13 +427,18 @@ class Channel:
         with self._lock:
             for requests in (self._open, self._waiting):
                 for number, request in list(requests.items()):
+                    if request.abandoned:
+                        continue
                     since = max(request.asked_at, self._broken_at)
                     enough = patience if request.patience is None else min(patience, request.patience)
                     if request.link not in self._links and (refused or now - since >= enough):
                         late.append(request)
-                        del requests[number]
+                        if request.takes and request.link is not None:
+                            request.abandoned = True  # what it was granted is found when there is a server again
+                        else:
+                            del requests[number]
         for request in late:
-            request.failed(self._unknown(str(error)) if request.link is not None else _copy(error))
+            _fail(request, self._unknown(str(error)) if request.link is not None else _copy(error))
 
     def _unknown(self, why: str) -> EngineUnavailable:
         return EngineUnavailable(
@@ -416,14 +454,14 @@ class Channel:
                 return
             self._stop.set()
             links, self._links, self._link = self._links, set(), None
-            left = [*self._open.values(), *self._waiting.values()]
+            left = [it for it in (*self._open.values(), *self._waiting.values()) if not it.abandoned]
             self._open.clear()
             self._waiting.clear()
         for link in links:
             link.close()
         for request in left:
             outcome = "unknown" if request.link is not None else "not_done"
-            request.failed(EngineUnavailable(f"{self._place.name} was closed while this call waited", outcome))
+            _fail(request, EngineUnavailable(f"{self._place.name} was closed while this call waited", outcome))
 
     def hold(self, seconds: float) -> bool:
         """Before a fork: let no thread be in the middle of something."""
@@ -439,6 +477,14 @@ class Channel:
         links, self._links, self._link = self._links, set(), None
         for link in links:
             link.disown()
+
+
+def _fail(request: Request, error: PenstockError) -> None:
+    """Tell a caller; what goes wrong with one is not the others' trouble."""
+    try:
+        request.failed(error)
+    except Exception:
+        log.exception("a call that failed could not be told so")
 
 
 def _copy(error: PenstockError) -> PenstockError:

@@ -49,6 +49,8 @@ class RemoteStore(Store):
         self._seen: dict[str, int] = {}
         """The highest token ever seen, by tube."""
         self._waits: dict[Waiter, Waiting] = {}
+        self.ending = threading.RLock()
+        """Held by whoever decides what comes of a wait."""
         self._local = threading.local()
         self.channel = Channel(place, self._told, self._settle, self._patience)
         welcome = self.channel.open()
@@ -72,10 +74,15 @@ class RemoteStore(Store):
         asked = Asked(self, requests)
         if len(asked.payload) > self._longest:
             return self._in_parts(requests, len(asked.payload))
-        self.channel.ask(asked)
-        answers = asked.wait()
-        if self._outbox:
-            self._announce()
+        try:
+            self.channel.ask(asked)
+            answers = asked.wait()
+            if self._outbox:
+                self._announce()
+        except BaseException:  # of a signal
+            self.channel.abandon(asked)
+            asked.give_back()
+            raise
         return answers
 
     def ask(self, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]) -> None:
@@ -191,31 +198,56 @@ class RemoteStore(Store):
         waiting = self._waits.get(waiter)
         if waiter.done or waiting is None:
             return
-        waiting.left = True
-        if self.closed or self.channel.forget(waiting):
-            waiting.abandoned = True
+        if self._leave(waiter) and self.channel.connected:
+            waiting.over.wait(self._patience())
+        with self.ending:
+            waiting = self._waits.get(waiter)
+            if not waiter.done and waiting is not None:
+                # What it is granted after all goes back.
+                waiting.abandoned = True
+                waiter.offer(EngineUnavailable(f"{self.name} does not answer; nothing was taken"))
+
+    def _leave(self, waiter: Waiter) -> bool:
+        """Tell the server that a caller waits no longer; False if there is nothing to be told."""
+        with self.ending:
+            waiting = self._waits.get(waiter)
+            if waiter.done or waiting is None:
+                return False
+            waiting.left = True
+            if self.closed or self.channel.forget(waiting):
+                waiting.abandoned = True
+                self._waits.pop(waiter, None)
+                waiter.give_up()
+                return False
+        with contextlib.suppress(EngineUnavailable):
+            self.channel.ask(Note("leave", codec.pack(waiting.number)))
+        return True
+
+    def _drop(self, waiter: Waiter) -> None:
+        """A caller was interrupted by a signal: it hears of nothing, and what it was granted goes back."""
+        with self.ending:
+            waiting = self._waits.get(waiter)
+            if not waiter.done and waiting is not None:
+                waiting.abandoned = True
+        if waiter.done:
+            self.give_back(waiter.op, waiter.answer)
+        elif waiting is not None:
+            self._leave(waiter)
             self._waits.pop(waiter, None)
             waiter.give_up()
-            return
-        if self.channel.connected:
-            with contextlib.suppress(EngineUnavailable):
-                self.channel.ask(Call("leave", codec.pack(waiting.number), repeatable=True))
-                waiting.over.wait(self._patience())
-        if not waiter.done:
-            # What it is granted after all goes back.
-            waiting.abandoned = True
-            waiter.offer(EngineUnavailable(f"{self.name} does not answer; nothing was taken"))
 
     def wait(self, waiter: Waiter, seconds: float | None, strict: bool = True) -> Answer:
         waiter.prepare()
-        self.enlist(waiter, strict)
         try:
+            self.enlist(waiter, strict)
             if not waiter.done:
                 waiter.wait(None if self.clock.manual or seconds is None else seconds + GRACE)
-        finally:
             self.withdraw(waiter)
-        if self._outbox:
-            self._announce()
+            if self._outbox:
+                self._announce()
+        except BaseException:
+            self._drop(waiter)
+            raise
         return raised(waiter.answer)
 
     @property
