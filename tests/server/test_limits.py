@@ -5,12 +5,21 @@ from __future__ import annotations
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.server.clients import Client
 from tests.server.raw import PING, Raw, call, frame
-from tests.support.servers import Running, loop
+from tests.support.servers import Running, loop, run
 from tests.worker.bench import until
 
+import penstock
+from penstock.model import ops
+from penstock.model.session import new_session
+from penstock.model.task import Draft
+from penstock.model.tube import KINDS, new_tube
+from penstock.server import logins
+from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 
 STATE = "queue.state"
@@ -66,7 +75,7 @@ def test_takes_that_wait_do_not_fill_the_pipeline() -> None:
 
 
 def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
-    limits = Limits(unsent=4 << 20, frame=2 << 20)
+    limits = Limits(unsent=4 << 20, frame=2 << 20, slow_seconds=0.2)
     with Running("memory:", limits=limits) as server, Raw(server.server.port()) as greedy:
         greedy.call("queue.create_tube", "mail", "fifo")
         greedy.call("queue.tube.mail:put", "x" * 200_000)
@@ -77,6 +86,39 @@ def test_a_client_that_does_not_read_its_answers_is_cut_off() -> None:
             until(lambda: connections(server) == 1)
             sender.join()
             assert other.call(STATE) == ["RUNNING"]
+
+
+def test_a_client_that_reads_gets_more_at_once_than_may_be_unread() -> None:
+    limits = Limits(unsent=4 << 20, frame=2 << 20)
+    with Running("memory:", limits=limits) as server, Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "mail", "fifo")
+        for _ in range(40):
+            raw.call("queue.tube.mail:put", "x" * 500_000)
+        raw.send(b"".join(call(number, "queue.tube.mail:take", 0) for number in range(40)))
+        answers = [raw.answer() for _ in range(40)]
+        assert [len(answer.data[0][2]) for answer in answers] == [500_000] * 40
+
+
+def test_a_remote_engine_gets_more_at_once_than_may_be_unread(tmp_path: Path) -> None:
+    limits = Limits(unsent=4 << 20)
+    with (
+        Running(str(tmp_path / "tasks.db"), limits=limits, grpc_port=0) as server,
+        penstock.connect(server.url) as q,
+        penstock.connect(server.grpc_url) as other,
+    ):
+        mail = q.create_tube("mail")
+        mail.put_many(["x" * 500_000] * 30)
+        first = mail.take_many(30)
+        assert 1 < len(first) <= 30
+        last = other.tube("mail").take_many(40)
+        assert len(last) == 30 - len(first)
+        assert mail.statistics().tasks["taken"] == 30
+        mail.put_many(["x" * 500_000] * 25)
+        mail.put_many(["x" * 500_000] * 15)
+        some = mail.take_many(40)
+        assert 1 < len(some) < 40
+        assert mail.statistics().tasks["taken"] == 30 + len(some)
+        assert {task.attempt for task in mail.tasks(limit=100)} == {0, 1}
 
 
 def _send(target: socket.socket, content: bytes) -> None:
@@ -154,3 +196,55 @@ def test_the_answers_of_one_turn_are_one_write() -> None:
         assert sum(writes) == 200
         assert len(writes) < 20  # a read may end in the middle of a frame
         assert loop().is_running()
+
+
+def test_what_comes_before_a_login_is_short(tmp_path: Path) -> None:
+    file, secret = str(tmp_path / "logins.toml"), new_token()
+    logins.write_entries(file, {"ann": logins.new_entry("ann", [logins.new_right(["admin"], ["*"])], secret)})
+    with Running("memory:", logins=file) as server:
+        with Raw(server.server.port()) as raw:
+            assert raw.ask(call(1, STATE, "x" * 1000)).error is not None
+            raw.send(call(2, STATE, "x" * 5000))
+            assert "over this server's limit of 4096 bytes" in raw.answer().text
+            assert raw.is_closed()
+        client = Client(server.server.port(), user="ann", password=secret)
+        client.call("queue.create_tube", "mail", "fifo")
+        assert client.call("queue.tube.mail:put", "x" * 5000)
+        client.close()
+
+
+def test_the_refusal_of_a_frame_that_is_too_long_arrives_while_it_is_sent() -> None:
+    with Running("memory:", limits=Limits(frame=1000)) as server, Raw(server.server.port()) as raw:
+        raw.send(b"\xce\x00\x40\x00\x00" + b"x" * (1 << 20))
+        raw.send(b"x" * (1 << 20))
+        assert "packet length 4194304 is over this server's limit of 1000 bytes" in raw.answer().text
+        with pytest.raises(EOFError):
+            raw.answer()
+
+
+@pytest.mark.parametrize(
+    ("op", "threaded"),
+    [
+        (ops.GetMoment(), False),
+        (ops.ReleaseAll("mail"), True),
+        (ops.TruncateTube("mail"), True),
+        (ops.Kick("mail", 1), False),
+        (ops.Kick("mail", None), True),
+        (ops.Take("mail", 10, new_session(None)), False),
+        (ops.Take("mail", 100_000, new_session(None)), True),
+        (ops.Put("mail", (Draft("1"),) * 2000), True),
+    ],
+    ids=lambda it: type(it).__name__,
+)
+def test_what_may_take_long_is_not_done_in_the_loop(op: ops.Op[Any], threaded: bool) -> None:
+    where: list[str] = []
+    with Running("memory:") as server:
+        core = server.server.core
+        run(core.execute(ops.CreateTube(new_tube("mail", KINDS["fifo"], False, {}))))
+
+        async def perform() -> None:
+            core.later(lambda: where.append(threading.current_thread().name))
+            await core.execute(op)
+
+        run(perform())
+    assert where == ["penstock server" if threaded else "servers"]

@@ -23,6 +23,7 @@ from penstock.server.core import Turn, log
 from penstock.server.peer import Peer
 from penstock.server.refusal import Refusal
 from penstock.server.requests import PAIR, Malformed
+from penstock.server.slowness import Slowness
 from penstock.server.tarantool import Facade
 from penstock.wire import iproto
 from penstock.wire.iproto import CALL, IprotoError, data_frame
@@ -34,6 +35,10 @@ OWN = "penstock."
 """What the functions of the library's own clients begin with."""
 SCHEMA = frozenset({277, 280, 281, 288, 289})
 """Spaces that clients read when they connect; they are empty here."""
+LOGIN_FRAME = 4096
+"""Bytes of one request of whoever has not logged in and has to."""
+PARTING = 1.0
+"""Seconds for which a connection that ends with an error still takes in what was sent."""
 SCRAMBLE_SIZE = 20
 SCRAMBLE_METHOD = "chap-sha1"
 NOTHING = b"\x80"
@@ -52,6 +57,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, door: IprotoDoor) -> None:
         self._door = door
         self._limits = door.limits
+        self._frame = door.limits.frame
         self._core = core = door.server.core
         self._tally = core.tally
         self._turn: Turn | None = None
@@ -74,6 +80,8 @@ class Connection(asyncio.Protocol):
         self.lost = False
         self.closing = False
         """True once the connection is to end behind its last answer."""
+        self._parting = False
+        """True once what comes is not looked at: the end is on its way."""
         self._leaving = False
         """True once it is to end as soon as nothing is asked for and nothing held."""
         self._bade = False
@@ -97,8 +105,10 @@ class Connection(asyncio.Protocol):
             transport.abort()
             return
         self.peer = Peer(door.address(transport), login)
+        self._slowness = Slowness(server.core.loop, transport, self._limits, self.peer.address)
         self.facade = Facade(server.core, server.sessions, self.peer)
         if login.unknown:
+            self._frame = min(LOGIN_FRAME, self._frame)
             self._login_timer = server.core.loop.call_later(self._limits.login_seconds, self._too_late)
         transport.set_write_buffer_limits(high=door.SLOW_AT)
         transport.write(iproto.greeting(door.uuid, self._salt))
@@ -106,6 +116,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._tally.received += len(data)
         self._reads += 1
+        if self._parting:
+            return
         if self._unread or self._paused:
             self._unread += data
             self._read_on()
@@ -130,6 +142,7 @@ class Connection(asyncio.Protocol):
         if self._link is not None:
             self._link.lost()
         if hasattr(self, "peer"):
+            self._slowness.stop()
             self._door.leave(self.peer)
 
     # -- frames ------------------------------------------------------------------------------------
@@ -147,8 +160,8 @@ class Connection(asyncio.Protocol):
                         self._keep(data, at, 0)
                         return
                     size, start = found
-                if size > limits.frame:
-                    raise iproto.invalid(f"packet length {size} is over this server's limit of {limits.frame} bytes")
+                if size > self._frame:
+                    raise iproto.invalid(f"packet length {size} is over this server's limit of {self._frame} bytes")
                 stop = start + size
                 if stop > end:
                     self._keep(data, at, stop - at)
@@ -164,8 +177,8 @@ class Connection(asyncio.Protocol):
                 self._receive(data[start:stop])
         except IprotoError as error:
             # Where the next frame would begin cannot be known, or is too far to wait for.
+            self._parting = self.closing = True
             self.send(iproto.error_frame(0, error))
-            self.close()
 
     def _is_full(self) -> bool:
         """Whether too many requests are open; those that wait for a task have a limit of their own."""
@@ -239,6 +252,7 @@ class Connection(asyncio.Protocol):
             raise IprotoError(iproto.WRONG_PASSWORD, f"Incorrect password supplied for user '{user}'") from None
         if self._login_timer is not None:
             self._login_timer.cancel()
+        self._frame = self._limits.frame
         self._done(iproto.frame(sync, NOTHING))
 
     def _select(self, sync: int, body: requests.Body) -> None:
@@ -329,12 +343,7 @@ class Connection(asyncio.Protocol):
 
     def _answer_shaped(self, sync: int, answer: list[Any] | Exception) -> None:
         """The same as functions were called once: everything returned is a row."""
-        if isinstance(answer, Exception):
-            self.refuse(sync, answer)
-        elif len(answer) == 1 and isinstance(answer[0], list | tuple) and _are_rows(answer[0]):
-            self._answer(sync, list(answer[0]))
-        else:
-            self._answer(sync, [item if _is_row(item) else [item] for item in answer])
+        self._answer(sync, answer if isinstance(answer, Exception) else requests.rows(answer))
 
     def refuse(self, sync: int, error: Exception) -> None:
         """Answer with an error."""
@@ -365,15 +374,19 @@ class Connection(asyncio.Protocol):
         out, self._out = self._out, []
         if self.lost:
             return
-        transport = self.transport
         joined = out[0] if len(out) == 1 else b"".join(out)
         self._tally.sent += len(joined)
-        transport.write(joined)
-        if self._paused & SLOW and transport.get_write_buffer_size() > self._limits.unsent:
-            log.warning("%s does not read its answers and was cut off", self.peer.address)
-            transport.abort()
-        elif self.closing and not self.open_requests:
-            transport.close()
+        self._slowness.write(joined)
+        if self.closing and not self.open_requests:
+            self._part()
+
+    def _part(self) -> None:
+        """Close. While something comes in that is not read, the last answer could be lost with that: wait a little."""
+        if self._parting and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._core.loop.call_later(PARTING, self.transport.abort)
+        else:
+            self.transport.close()
 
     # -- the end, and pauses -----------------------------------------------------------------------
 
@@ -483,11 +496,3 @@ HANDLERS: dict[int, Any] = {
     iproto.CALL_16: partial(Connection._call_any, shaped=True),
     iproto.EVAL: Connection._eval,
 }
-
-
-def _is_row(item: Any) -> bool:
-    return isinstance(item, list | tuple | msgspec.Raw)
-
-
-def _are_rows(items: Any) -> bool:
-    return bool(items) and all(_is_row(item) for item in items)

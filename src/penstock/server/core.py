@@ -32,6 +32,26 @@ LONG = 0.1
 """Seconds: after a turn that took longer the next one is done in the thread."""
 
 
+PULSE, STALLED = 0.25, 1.0
+"""Seconds: how often it is looked whether the process has stood still, and for how long that was."""
+MANY = 1000
+HEAVY: dict[type[ops.Op[Any]], Callable[[Any], bool]] = {
+    ops.Put: lambda op: len(op.drafts) > MANY,
+    ops.Take: lambda op: op.n > MANY,
+    ops.Ack: lambda op: len(op.items) > MANY,
+    ops.Kick: lambda op: op.n is None or op.n > MANY,
+    **dict.fromkeys((ops.ListTasks, ops.ReadHistory, ops.ListLanes), lambda op: op.limit > MANY),
+    **dict.fromkeys(
+        (
+            *(ops.Load, ops.Stage, ops.Promote, ops.Discard, ops.AdoptTable, ops.ForgetHistory, ops.MarkHistory),
+            *(ops.TruncateTube, ops.DropTube, ops.ReleaseAll, ops.AddRetries),
+        ),
+        lambda op: True,
+    ),
+}
+"""Ops that may take long, and when: the loop must not wait for them."""
+
+
 class Wait:
     """A caller that waits, on behalf of a connection."""
 
@@ -74,7 +94,7 @@ class Wait:
 class Turn:
     """What is asked for in one turn of the loop."""
 
-    __slots__ = ("answers", "calls", "fences", "requests", "thens", "waits")
+    __slots__ = ("answers", "calls", "fences", "heavy", "requests", "thens", "waits")
 
     def __init__(self) -> None:
         self.requests: list[ops.Op[Any]] = []
@@ -85,6 +105,8 @@ class Turn:
         self.calls: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What is to be called behind the ops."""
         self.answers: list[Answer] = []
+        self.heavy = False
+        """True if it may take long."""
 
     def perform(self, engine: Engine) -> None:
         """Do it all. What fails is an answer."""
@@ -138,6 +160,9 @@ class Core:
         self._before: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         """What has to be called before the answers of a turn are given."""
         self._turns: queue.SimpleQueue[Turn | None] = queue.SimpleQueue()
+        self._pulse_at = time.monotonic()
+        self._stalled_at = self._pulse_at - STALLED
+        self._beating = loop.call_later(PULSE, self._pulse)
         self._thread = threading.Thread(target=self._work, name="penstock server", daemon=True)
         self._thread.start()
 
@@ -146,6 +171,8 @@ class Core:
         turn = self.turn
         turn.requests.append(op)
         turn.thens.append(then)
+        if type(op) in HEAVY and HEAVY[type(op)](op):
+            turn.heavy = True
         if not self._busy:
             self._plan()
 
@@ -174,6 +201,8 @@ class Core:
         """Let a waiter stand in line; `then` gets its answer, once."""
         self.tally.waits[type(waiter.op)] += 1
         timed = seconds is not None and not self.engine.clock.manual
+        if type(waiter.op) in HEAVY and HEAVY[type(waiter.op)](waiter.op):
+            self.turn.heavy = True
         waiting = Wait(self, waiter, self.loop.time() + (seconds or 0.0) if timed else None, then)
         self.waiting += 1
         if self.waiting > self.limits.waiting:
@@ -215,11 +244,26 @@ class Core:
         turn, self.turn = self.turn, Turn()
         if turn.requests:
             self.tally.group(turn.requests)
-        if self._threaded or self._cautious or self.engine.occupied:
+        if self._threaded or self._cautious or turn.heavy or self._has_stalled() or self.engine.occupied:
             self._turns.put(turn)
             return
         self._perform(turn)
         self._deliver(turn)
+
+    def _pulse(self) -> None:
+        now = time.monotonic()
+        if now - self._pulse_at > STALLED:
+            self._stalled_at = now
+        self._pulse_at = now
+        self._beating = self.loop.call_later(PULSE, self._pulse)
+
+    def _has_stalled(self) -> bool:
+        """Whether the process has just stood still.
+
+        Who asked before that may be gone by now. Answers from the thread come when the loop has seen that.
+        """
+        now = time.monotonic()
+        return now - self._pulse_at > STALLED or now - self._stalled_at < STALLED
 
     def _perform(self, turn: Turn) -> None:
         self._performing = threading.get_ident()
@@ -274,5 +318,6 @@ class Core:
         while self._busy:
             with contextlib.suppress(Exception):
                 await self.execute(ops.GetState())
+        self._beating.cancel()
         self._turns.put(None)
         await self.loop.run_in_executor(None, self._thread.join)

@@ -15,13 +15,14 @@ from penstock.engines.line import Producer, Taker, Waiter, Watcher
 from penstock.model import ops
 from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
+from penstock.model.task import Record
 from penstock.server import sight
 from penstock.server.book import NAME, Book, Client, Sent, grants
 from penstock.server.core import Core, Wait, log
 from penstock.server.peer import Peer
 from penstock.server.roles import LISTEN, TRANSACT
 from penstock.server.sessions import Sessions
-from penstock.server.settings import Limits
+from penstock.server.settings import MIB, Limits
 from penstock.server.spell import Spell, over
 from penstock.wire import codec, talk
 
@@ -41,6 +42,8 @@ SPELLS = 100
 """Transactions that one connection may have open."""
 SESSIONS = 1000
 """Sessions that one engine may have."""
+GRANTED = 16 * MIB
+"""Bytes of data that one take is answered, beside the first task."""
 NUMBERS = 1 << 62
 OF_SESSIONS: frozenset[type[ops.Op[Any]]] = frozenset((ops.OpenSession, ops.Identify, ops.KeepAlive, ops.EndSession))
 DONE = codec.pack(None)
@@ -170,6 +173,9 @@ class Link:
         self, number: int, requests: Sequence[ops.Op[Any]], answers: list[Any], payload: bytes | None = None
     ) -> None:
         """Answer ops. What was granted to nobody is given back, and such a request counts as not done."""
+        for index, op in enumerate(requests):
+            if type(op) is ops.Take and (fewer := self._fewer(op, answers[index])) is not None:
+                answers[index], payload = fewer, None
         granted = grants(requests, answers)
         pure = bool(granted) and all(type(op) is ops.Take for op in requests)
         if granted and self._hearer(number) is None:
@@ -180,6 +186,18 @@ class Link:
             answers = [[] if type(op) is ops.Take else answer for op, answer in zip(requests, answers, strict=True)]
             granted, payload = [], None
         self._tell(number, Sent(False, payload or codec.encode_answers(requests, answers), granted, pure))
+
+    def _fewer(self, op: ops.Take, answer: Any) -> list[Record] | None:
+        """What one take is answered if it was granted too much for one answer: the rest comes back. [rule 15]"""
+        if type(answer) is not list or len(answer) < 2:
+            return None
+        size = 0
+        for index, record in enumerate(answer):
+            size += len(record.data)
+            if size > GRANTED and index:
+                self._book.give_back(grants((op,), (answer[index:],)))
+                return answer[:index]
+        return None
 
     def _forget(self, number: int) -> None:
         assert self._client is not None
@@ -335,6 +353,8 @@ class Link:
             self._tell_waited(number, op, answer)
 
     def _tell_waited(self, number: int, op: Any, answer: Any) -> None:
+        if type(op) is ops.Take:
+            answer = self._fewer(op, answer) or answer
         granted = grants((op,), (answer,))
         if granted and self._hearer(number) is None:
             self._book.give_back(granted)

@@ -28,6 +28,8 @@ class Wire:
         self._limits = limits
         self._frames: asyncio.Queue[pb.Frame] = asyncio.Queue()
         self._size = 0
+        self._written = 0
+        self._look: asyncio.TimerHandle | None = None
         self.open = 0
         self.over = False
         self.cut = asyncio.Event()
@@ -54,15 +56,30 @@ class Wire:
         if self.over:
             return
         self._size += len(payload) + FRAMING
-        if self._size > self._limits.unsent:
-            self.close()
-            self.cut.set()
-            return
+        if self._size > self._limits.unsent and self._look is None:
+            self._look_later()
         self._frames.put_nowait(pb.Frame(number=number, failed=failed, payload=payload))
+
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._look = loop.call_later(self._limits.slow_seconds, self._look_again, self._written)
+
+    def _look_again(self, written: int) -> None:
+        """Much at once is no fault of the client's, but who has read nothing of it for a while is cut off."""
+        self._look = None
+        if self.over or self._size <= self._limits.unsent:
+            return
+        if self._written > written:
+            self._look_later()
+            return
+        self.close()
+        self.cut.set()
 
     def close(self) -> None:
         """Send nothing more."""
         self.over = True
+        if self._look is not None:
+            self._look.cancel()
         self._frames = asyncio.Queue()
 
     async def write(self) -> None:
@@ -70,6 +87,7 @@ class Wire:
         while True:
             frame = await self._frames.get()
             await self._context.write(frame)
+            self._written += 1
             self._size -= len(frame.payload) + FRAMING
             if self.open <= 0 and self._frames.empty():
                 self.settled.set()

@@ -103,3 +103,14 @@ def check_body(body: Body) -> dict[Any, Any]:
     if not all(type(key) is int for key in body):
         raise iproto.invalid("packet body")
     return body
+
+
+def rows(values: list[Any]) -> list[Any]:
+    """Return values as old clients get them: each is a row, and one list of rows is just these."""
+    if len(values) == 1 and isinstance(values[0], list | tuple) and values[0] and all(map(_is_row, values[0])):
+        return list(values[0])
+    return [value if _is_row(value) else [value] for value in values]
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, list | tuple | msgspec.Raw)

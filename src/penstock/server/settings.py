@@ -22,7 +22,9 @@ class Limits:
     pipeline: int = 10_000
     """Requests of one connection that have no answer yet; more are not read until there are fewer."""
     unsent: int = 64 * MIB
-    """Bytes of answers that a client does not read; one with more is cut off."""
+    """Bytes of answers that a client has not read; one with more that reads nothing of them is cut off."""
+    slow_seconds: float = 10.0
+    """How long such a client may read nothing."""
     login_seconds: float = 10.0
     """A connection that has to log in and does not is closed."""
     transaction_seconds: float = 10.0
