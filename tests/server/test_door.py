@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.server.raw import Raw, call
-from tests.support.servers import Running, run
+from tests.support.servers import Running, loop, run
+from tests.worker.bench import until
 
 from penstock.engines.signs import LONGEST, MOST, Signs
 from penstock.model import ops
@@ -201,6 +203,23 @@ def test_a_wait_that_is_granted_a_task_when_the_client_has_gone_gives_it_back(se
 async def gone(far: Far) -> None:
     far.link.lost()
     await far.core.execute(ops.GetMoment())
+
+
+def test_what_a_server_is_asked_while_it_stands_still_is_not_done_for_who_has_gone(server: Running) -> None:
+    other, session, stands = Far(server, "m"), fresh(), threading.Event()
+    put(other, "1")
+
+    def stand_still() -> None:
+        stands.set()
+        threading.Event().wait(0.5)
+
+    with Raw(server.server.port()) as raw:
+        raw.ask(call(1, "penstock.hello", -1, 0, codec.pack(talk.Hello(codec.VERSION, "n", None))))
+        loop().call_soon_threadsafe(stand_still)
+        stands.wait()
+        raw.send(call(2, "penstock.do", 1, 0, codec.encode_ops([ops.Take("jobs", 1, session)])))
+    until(lambda: len(server.server.doors["port"].connections) == 0)
+    assert states(other) == [("1", "ready", 0)]
 
 
 def test_an_answer_that_there_was_no_room_for_is_given_again_with_what_is_there_then(

@@ -32,7 +32,7 @@ LONG = 0.1
 """Seconds: after a turn that took longer the next one is done in the thread."""
 
 
-PULSE, STALLED = 0.25, 1.0
+PULSE, STALLED = 0.1, 0.3
 """Seconds: how often it is looked whether the process has stood still, and for how long that was."""
 MANY = 1000
 HEAVY: dict[type[ops.Op[Any]], Callable[[Any], bool]] = {
