@@ -133,6 +133,24 @@ def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(place: Pla
     assert (again.data, again.attempt) == (2, 1)
 
 
+def test_who_comes_back_to_the_first_server_gets_none_of_its_old_answers(place: Place) -> None:
+    """The second one has given back what the first had granted, and then nothing more was heard of it."""
+    place.jobs.put_many([1, 2])
+    place.line.lose(REPLY, ops.Take, for_good=True)
+    taking = Background(place.jobs.take)
+    place.line.wait()
+    with Running(place._file) as second:
+        place.line.to = int(second.url.rpartition(":")[2])
+        place.line.lose(REPLY, ops.Release, for_good=True)
+        place.line.open()
+        place.line.wait()
+        place.line.to = place._port()
+        place.line.open()
+        task = taking.result()
+        assert task.attempt == 1 and task.ack().state == State.DONE
+        assert place.jobs.statistics().tasks["taken"] == 0
+
+
 def test_a_session_that_is_over_by_then_has_lost_its_leases(tmp_path: Path) -> None:
     place = Place(tmp_path)
     place.q.configure(session_ttl=60)

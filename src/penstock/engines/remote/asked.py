@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engines import outcomes
 from penstock.engines.line import Answer, Waiter
-from penstock.engines.remote.channel import Request
+from penstock.engines.remote.request import Request
 from penstock.model import ops
 from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.model.task import Record, TaskId

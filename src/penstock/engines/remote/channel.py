@@ -17,13 +17,15 @@ from typing import Any
 
 from penstock.engines.remote.link import CONNECT_SECONDS, Link, open_link
 from penstock.engines.remote.place import Place
+from penstock.engines.remote.request import Call, Request
 from penstock.engines.store import log
 from penstock.model.errors import EngineUnavailable, PayloadTooLarge, PenstockError
 from penstock.wire import codec, talk
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
 """Seconds between two tries to connect."""
-
+PULSE = 2.5
+"""Seconds between two looks at whether the server lives."""
 
 NOTHING = codec.pack([])
 """The payload of a request that does nothing."""
@@ -35,82 +37,6 @@ def too_long(size: int, longest: int) -> PayloadTooLarge:
     return PayloadTooLarge(
         f"this call has {size} bytes, and the server takes {longest} at a time: pass fewer tasks, or less data, at once"
     )
-
-
-class Request:
-    """Something asked of a server."""
-
-    __slots__ = ("abandoned", "asked_at", "era", "kind", "link", "number", "payload", "pinned")
-    waits = False
-    takes = False
-    """True if its answer may grant tasks."""
-    patience: float | None = None
-    """Seconds that it waits for a server, if that is not as long as other calls do."""
-
-    def __init__(self, kind: str, payload: bytes, pinned: Link | None = None) -> None:
-        self.kind = kind
-        self.payload = payload
-        self.number = 0
-        self.link: Link | None = None
-        """The connection it was sent over last; None: nobody can have done it."""
-        self.pinned = pinned
-        """The only connection it makes sense on."""
-        self.asked_at = 0.0
-        self.era = 0
-        """Of the channel, when it was sent."""
-        self.abandoned = False
-        """True once the caller has gone: what the answer grants has to be given back."""
-
-    def answered(self, failed: bool, payload: bytes) -> None:
-        """The answer has come; called in a link's thread."""
-        raise NotImplementedError
-
-    def failed(self, error: PenstockError) -> None:
-        """There will be no answer."""
-        raise NotImplementedError
-
-    def again(self, why: str) -> bytes | None:
-        """What to ask of a server that cannot know whether this was done; None: nothing."""
-        return self.payload
-
-
-class Note(Request):
-    """A request whose answer nobody waits for."""
-
-    __slots__ = ()
-
-    def answered(self, failed: bool, payload: bytes) -> None:
-        pass
-
-    def failed(self, error: PenstockError) -> None:
-        pass
-
-
-class Call(Request):
-    """A request that a thread waits for."""
-
-    __slots__ = ("_said", "repeatable")
-
-    def __init__(self, kind: str, payload: bytes, pinned: Link | None = None, repeatable: bool = False) -> None:
-        super().__init__(kind, payload, pinned)
-        self.repeatable = repeatable
-        self._said: SimpleQueue[bytes | PenstockError] = SimpleQueue()
-
-    def answered(self, failed: bool, payload: bytes) -> None:
-        self._said.put(codec.decode_error(payload) if failed else payload)
-
-    def failed(self, error: PenstockError) -> None:
-        self._said.put(error)
-
-    def again(self, why: str) -> bytes | None:
-        return self.payload if self.repeatable else None
-
-    def result(self) -> bytes:
-        """The answer; errors are raised."""
-        said = self._said.get()
-        if isinstance(said, PenstockError):
-            raise said
-        return said
 
 
 class Channel:
@@ -312,6 +238,7 @@ class Channel:
         link, welcome = self._connect()
         with self._lock:
             self._use(link, welcome)
+        threading.Thread(target=self._watch, name=f"penstock watch on {self._place.name}", daemon=True).start()
         return welcome
 
     def _connect(self) -> tuple[Link, talk.Welcome]:
@@ -327,6 +254,33 @@ class Channel:
         self._incarnation = welcome.incarnation
         self._links.add(link)
         self._link = link
+
+    def _watch(self) -> None:
+        """Leave a server that hangs though its machine keeps the connection, and tell who has waited enough."""
+        while not self._stop.wait(PULSE):
+            try:
+                link = self._link
+                if link is None:
+                    self._expire(EngineUnavailable(f"{self._place.name} is not there: {self._why}"))
+                elif self._is_dead(link):
+                    log.warning("%s has given no sign of life for %g s", self._place.name, link.patience)
+                    link.close()
+            except Exception:
+                log.exception("nobody could look after the connection to %s", self._place.name)
+
+    def _is_dead(self, link: Link) -> bool:
+        """Whether a connection that owes an answer has been silent after it was asked for a sign of life."""
+        with self._lock:
+            owes = any(request.link is link for request in self._open.values())
+            self._apart -= 1
+            number = self._apart
+        now = time.monotonic()
+        if not owes or link.moved_at >= (link.called_at or now):
+            link.called_at = None
+        if owes and link.called_at is None and now - link.moved_at >= PULSE:
+            link.called_at = now
+            link.send(number, 0, "alive", NOTHING)
+        return link.called_at is not None and now - link.called_at >= link.patience
 
     def _connect_soon(self) -> None:
         threading.Thread(target=self._connect_again, name=f"penstock way to {self._place.name}", daemon=True).start()

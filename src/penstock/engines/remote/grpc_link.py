@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def _why(place: Place, details: str) -> str:
 class GrpcLink(Link):
     """One channel with one stream, and a thread that reads from it."""
 
+    patience = 60.0  # only whole frames are seen to move; gRPC itself notices a machine that is gone
+
     def __init__(self, place: Place, ear: Ear, channel: Any) -> None:
         self._ear = ear
         self._channel = channel
@@ -120,6 +123,7 @@ class GrpcLink(Link):
         why = "the server closed it"
         try:
             for frame in self._frames:
+                self.moved_at = time.monotonic()
                 self._ear.heard(self, frame.number, frame.failed, frame.payload)
         except grpc.RpcError as error:
             why = f"{error.code().name}, {error.details()}"

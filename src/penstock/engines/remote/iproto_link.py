@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
+import time
 from base64 import b64decode
 from collections import deque
 from typing import Any
@@ -149,7 +150,9 @@ class IprotoLink(Link):
                     return
                 frame = self._unsent[0]
             try:
-                self._wire.send(frame)
+                for start in range(0, len(frame), CHUNK):
+                    self._wire.send(frame[start : start + CHUNK])
+                    self.moved_at = time.monotonic()
             except OSError:
                 self._wire.shut()
                 return
@@ -163,6 +166,7 @@ class IprotoLink(Link):
         unread = b""
         try:
             while data := self._wire.receive(CHUNK):
+                self.moved_at = time.monotonic()
                 unread = self._take(unread + data if unread else data)
         except OSError as error:
             why = error.strerror or str(error)

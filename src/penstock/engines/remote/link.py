@@ -29,6 +29,12 @@ class Link(ABC):
 
     leaving = False
     """True once the server has asked to go elsewhere: nothing new is sent here."""
+    patience = 10.0
+    """Seconds that a server may need for a sign of life."""
+    moved_at = 0.0
+    """When something came or went last."""
+    called_at: float | None = None
+    """When a sign of life was asked for that has not come yet."""
 
     @abstractmethod
     def send(self, number: int, seen: int, kind: str, payload: bytes) -> None:

@@ -15,10 +15,11 @@ from typing import Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter, raised
 from penstock.engines.remote.asked import Asked, Parts, Waiting, lost_leases, not_done, taking
-from penstock.engines.remote.channel import Call, Channel, Note, Request, too_long
+from penstock.engines.remote.channel import Channel, too_long
 from penstock.engines.remote.clock import ServerClock
 from penstock.engines.remote.link import Link
 from penstock.engines.remote.place import Place
+from penstock.engines.remote.request import Call, Note, Request
 from penstock.engines.store import FORK_PATIENCE, Callback, Committed, Store, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
