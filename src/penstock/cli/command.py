@@ -25,7 +25,8 @@ Url = Annotated[
         "--url",
         "-u",
         metavar="URL",
-        help="Where the tubes are: a file name, sqlite:///path, or postgresql://user@host/database. "
+        help="Where the tubes are: a file name, sqlite:///path, postgresql://user@host/database, "
+        "or a server: penstock://host:3301, grpc://host:3302. "
         "If left out, PENSTOCK_URL says.",
         rich_help_panel=COMMON,
     ),

@@ -48,6 +48,7 @@ def url() -> str:
     found = settings().url or os.environ.get("PENSTOCK_URL")
     if not found:
         raise UsageError(
-            "which queue? Pass --url tasks.db (a file name, or postgresql://user@host/database), or set PENSTOCK_URL"
+            "which queue? Pass --url tasks.db (a file name, postgresql://user@host/database or penstock://host:3301), "
+            "or set PENSTOCK_URL"
         )
     return found

@@ -52,8 +52,12 @@ class _Own(Collector):
             "penstock_server_waiting", "Calls that wait for a task, for room or for an end.", waiting
         )
         yield CounterMetricFamily("penstock_server_accepted", "Connections that were accepted.", tally.accepted)
-        yield CounterMetricFamily("penstock_server_received_bytes", "Bytes that clients have sent.", tally.received)
-        yield CounterMetricFamily("penstock_server_sent_bytes", "Bytes that were sent to clients.", tally.sent)
+        yield CounterMetricFamily(
+            "penstock_server_received_bytes", "Bytes that clients have sent, but for gRPC's.", tally.received
+        )
+        yield CounterMetricFamily(
+            "penstock_server_sent_bytes", "Bytes that were sent to clients, but for gRPC's.", tally.sent
+        )
         yield CounterMetricFamily("penstock_server_groups", "Transactions that ops have shared.", tally.groups)
         yield CounterMetricFamily("penstock_server_grouped_ops", "Ops in them.", tally.grouped)
         requests = CounterMetricFamily("penstock_server_ops", "Ops that were performed, by verb.", labels=("verb",))
