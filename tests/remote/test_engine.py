@@ -21,6 +21,8 @@ from penstock import EngineUnavailable, State, UsageError
 from penstock.engines import engine_name, store_name
 from penstock.engines.remote.place import Place
 from penstock.model import ops
+from penstock.server import logins
+from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 
 # -- URLs ----------------------------------------------------------------------------------------------
@@ -70,8 +72,20 @@ def test_a_secret_is_looked_up_where_it_is_needed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_one_place_cannot_be_open_in_two_ways(url: str) -> None:
-    with penstock.connect(url), pytest.raises(UsageError, match="login"):
-        penstock.connect(url.replace("//", "//ann:x@"))
+    with penstock.connect(url), pytest.raises(UsageError, match="tls"):
+        penstock.connect(f"{url}?tls=on")
+
+
+def test_two_logins_of_a_process_are_two_places(tmp_path: Path) -> None:
+    file, token = str(tmp_path / "logins.toml"), new_token()
+    rights = [logins.new_right(["admin"], ["*"])]
+    logins.write_entries(file, {name: logins.new_entry(name, rights, token) for name in ("ann", "bob")})
+    with Running("memory:logins", logins=file) as running:
+        ann, bob = (running.url.replace("//", f"//{name}:{token}@") for name in ("ann", "bob"))
+        with penstock.connect(ann) as one, penstock.connect(bob) as other:
+            one.create_tube("jobs").put(1)
+            assert other.tube("jobs").take().data == 1
+            assert one._engine.store is not other._engine.store and token not in one._engine.name
 
 
 # -- one connection ------------------------------------------------------------------------------------

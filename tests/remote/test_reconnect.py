@@ -159,6 +159,24 @@ def test_a_server_that_is_not_there_is_an_error_at_once() -> None:
         penstock.connect(nobody)
 
 
+def test_a_server_is_found_though_a_caller_cannot_be_told_that_it_is_late(q: Any, line: Line) -> None:
+    jobs = q.create_tube("jobs")
+    tries = threading.Event()
+
+    def fail() -> float:
+        tries.set()
+        raise ValueError("no patience")
+
+    talk = q._engine.store.channel
+    talk._patience = fail
+    line.shut()
+    line.break_all()
+    tries.wait(30)
+    del talk._patience
+    line.open()
+    assert jobs.put(1).outcome == "new"
+
+
 @pytest.mark.parametrize("what", [REQUEST, REPLY])
 def test_a_wait_that_was_left_takes_nothing(q: Any, near: Any, line: Line, what: str) -> None:
     jobs = q.create_tube("jobs")

@@ -131,6 +131,14 @@ def test_every_op_is_here() -> None:
     assert [type(op) for op, _ in PAIRS] == list(ops.ALL)
 
 
+def test_the_first_words_may_grow() -> None:
+    """A release may meet a later one at the other end, when a server is taken over by its successor."""
+    hello, welcome = talk.Hello(1, "c", None), talk.Welcome(1, "i", "s", True, False, 5, 6)
+    for said, decode in ((hello, talk.decode_hello), (welcome, talk.decode_welcome)):
+        plain = msgspec.msgpack.decode(codec.pack(said))
+        assert decode(codec.pack(said)) == decode(codec.pack([*plain, "new", {"more": 1}])) == said
+
+
 @pytest.mark.parametrize(("op", "answer"), PAIRS, ids=lambda it: type(it).__name__ if isinstance(it, ops.Op) else "")
 def test_comes_out_as_it_went_in(op: ops.Op[Any], answer: Any) -> None:
     assert codec.decode_ops(codec.encode_ops([op, op])) == [op, op]

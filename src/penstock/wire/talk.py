@@ -49,8 +49,8 @@ def decode_in(payload: bytes) -> tuple[int, ops.Op[Any]]:
     return transaction, op_of(sent)
 
 
-class Hello(NamedTuple):
-    """Who connects."""
+class Hello(msgspec.Struct, array_like=True, frozen=True):
+    """Who connects. What a later release adds at the end, and what comes there, is not looked at by this one."""
 
     version: int
     client: str
@@ -59,8 +59,8 @@ class Hello(NamedTuple):
     """Of the server that it was connected to before."""
 
 
-class Welcome(NamedTuple):
-    """What a server says first."""
+class Welcome(msgspec.Struct, array_like=True, frozen=True):
+    """What a server says first; it grows as a Hello does."""
 
     version: int
     incarnation: str

@@ -293,10 +293,14 @@ class Channel:
                 self._resume(link, welcome)
                 return
             except PenstockError as error:
-                self._expire(error)
+                found = error
             except Exception as error:
                 log.exception("%s cannot be reached", self._place.name)
-                self._expire(EngineUnavailable(f"{type(error).__name__}: {error}"))
+                found = EngineUnavailable(f"{type(error).__name__}: {error}")
+            try:
+                self._expire(found)
+            except Exception:
+                log.exception("who waits for %s could not be told", self._place.name)
             self._stop.wait(pause * random.uniform(0.5, 1.0))
             pause = min(LONGEST_PAUSE, pause * 2)
 

@@ -49,7 +49,7 @@ def open_link(place: Place, ear: Ear) -> GrpcLink:
             "gRPC does not work in a process that was forked after it had been used: connect in the child alone, "
             "start children with 'spawn', or use the penstock:// URL of the same server"
         )
-    address = place.name.removeprefix("grpc://")
+    address = place.address
     if place.tls:
         channel = grpc.secure_channel(address, _credentials(place), OPTIONS)
     else:

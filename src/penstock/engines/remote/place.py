@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from penstock.model.errors import UsageError
 
@@ -33,7 +33,7 @@ class Place(NamedTuple):
         """Take a URL apart.
 
         >>> Place.parse("penstock://ann:env:TOKEN@queue.example?tls=on").name
-        'penstock://queue.example:3301'
+        'penstock://ann@queue.example:3301'
         """
         scheme, _, rest = url.partition("://")
         before, _, query = rest.partition("?")
@@ -62,13 +62,19 @@ class Place(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells two servers apart, without secrets."""
+        """What tells two servers, or two logins to one, apart; without secrets."""
+        login = "" if self.login is None else f"{quote(self.login, safe='')}@"
+        return f"{self.scheme}://{login}{self.address}"
+
+    @property
+    def address(self) -> str:
+        """The host and the port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return f"{host}:{self.port}"
 
     def unlike(self, other: Place) -> list[str]:
         """What differs from another place of the same name."""
-        return [name for name in self._fields[3:] if getattr(self, name) != getattr(other, name)]
+        return [name for name in self._fields[4:] if getattr(self, name) != getattr(other, name)]
 
     def password(self) -> str:
         """The secret itself."""
