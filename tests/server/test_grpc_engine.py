@@ -61,7 +61,7 @@ def test_nobody_there_is_said_at_once():
 def test_what_listens_but_is_no_server_is_said(server):
     with Running("memory:") as other:
         url = other.url.replace("penstock://", "grpc://")
-        with pytest.raises(errors.EngineUnavailable, match="no server answers"):
+        with pytest.raises(errors.EngineUnavailable, match="does not speak gRPC: that has a port of its own"):
             penstock.connect(url, session_ttl=0.1)
 
 
