@@ -161,6 +161,17 @@ def test_a_take_that_waits_ends_with_its_session(server, client):
     assert client.take("jobs")[0].attempt == 1
 
 
+def test_a_session_is_the_same_however_its_uuid_is_written(server, client):
+    session = client.open()
+    named = (("penstock-session", session.opened.uuid.upper()),)
+    waiting = client.stub.Take.future(
+        pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER), metadata=named, timeout=PATIENCE
+    )
+    wait_for_takers(server, 1)
+    session.close()
+    assert isinstance(refused(waiting.result), errors.SessionExpired)
+
+
 def test_a_cancelled_take_takes_nothing(server, client):
     session = client.open()
     waiting = client.stub.Take.future(

@@ -151,6 +151,8 @@ class Call:
         peers = self.desk.peers.get(self._uuid)
         if peers is None:
             uuid = parse_uuid(self._uuid)
+            peers = self.desk.peers.get(uuid)  # it may be written in another way
+        if peers is None:
             return await self.core.execute(ops.Identify(uuid, Session(uuid, "", 0, direct=False)))
         self.peer = peers[-1]
         return self.peer.held()
