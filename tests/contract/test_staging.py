@@ -172,6 +172,21 @@ def test_nothing_is_seen_of_staged_rows_and_a_discarded_job_is_forgotten(q, do, 
     assert do(ops.ListStaged()) == []
 
 
+def test_a_job_is_of_the_tube_that_it_staged_for(q, do):
+    q.create_tube("jobs")
+    q.create_tube("other")
+    do(ops.Stage("jobs", "job", "a", rows([Entry(1)])))
+    with pytest.raises(UsageError, match="job 'job' has staged rows for another tube than 'other'"):
+        do(ops.Promote("other", "job", (("a", 1),)))
+    for part in ("a", "b"):
+        with pytest.raises(UsageError, match="job 'job' has staged rows for another tube than 'other'"):
+            do(ops.Stage("other", "job", part, rows([Entry(2)])))
+    assert do(ops.Promote("jobs", "job", (("a", 1),))).new == 1
+    assert q.tube("other").statistics().tasks["total"] == 0
+    do(ops.Discard("job"))
+    assert do(ops.Stage("other", "job", "a", rows([Entry(2)]))) == 1
+
+
 def test_a_promotion_is_undone_with_its_transaction_and_can_be_repeated(q, do):
     q.create_tube("jobs", history=True)
     do(ops.Stage("jobs", "job", "a", rows([Entry(1), Entry(2)])))

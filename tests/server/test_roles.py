@@ -13,10 +13,12 @@ import pytest
 import tarantool
 from tarantool.error import DatabaseError
 from tests.support.servers import Running
+from tests.support.staging import rows
 
 import penstock
+from penstock import Entry
 from penstock.model import ops
-from penstock.model.errors import AccessDenied
+from penstock.model.errors import AccessDenied, UsageError
 from penstock.model.session import new_session
 from penstock.server import logins
 from penstock.server.auth import EVERYTHING, NOBODY, Login, Right, new_token
@@ -242,6 +244,22 @@ def test_a_batch_does_what_it_may_and_refuses_the_rest(served: Callable[..., str
         answers = engine.execute_many([ops.GetTube("mail"), ops.GetTube("web"), ops.GetMoment()])
         assert isinstance(answers[1], AccessDenied)
         assert answers[0].name == "mail" and isinstance(answers[2], int)
+
+
+@pytest.mark.parametrize("scheme", ["penstock", "grpc"])
+def test_a_job_is_discarded_by_those_who_may_put_where_it_stages_for(served: Callable[..., str], scheme: str):
+    with penstock.connect(served("boss", scheme)) as boss, penstock.connect(served("putter", scheme)) as putter:
+        boss._engine.execute(ops.Stage("web", "secret", "a", rows([Entry(1)])))
+        with pytest.raises(AccessDenied, match="'putter' may not discard a job on tube 'web'"):
+            putter._engine.execute(ops.Discard("secret"))
+        with pytest.raises(UsageError, match="another tube"):
+            putter._engine.execute(ops.Promote("mail", "secret", (("a", 1),)))
+        putter._engine.execute(ops.Stage("mail", "mine", "a", rows([Entry(1)])))
+        with pytest.raises(AccessDenied), putter.transaction() as tx:
+            tx.execute(ops.Discard("secret"))
+        assert putter._engine.execute(ops.Discard("mine")) == 1
+        assert putter._engine.execute(ops.Discard("absent")) == 0
+        assert boss._engine.execute(ops.Discard("secret")) == 1
 
 
 def test_clients_of_tarantool_have_the_same_roles(served: Callable[..., str]):

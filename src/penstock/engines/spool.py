@@ -23,6 +23,10 @@ class Spool(ABC):
         """What was kept of a part, in order. It stays readable when the job is discarded."""
 
     @abstractmethod
+    def tube(self, job: str) -> str | None:
+        """The tube that a job stages for; None if it has staged nothing."""
+
+    @abstractmethod
     def discard(self, job: str) -> int:
         """Forget a job; answers how many parts it had."""
 
@@ -40,7 +44,10 @@ class MemorySpool(Spool):
 
     def add(self, tube: str, job: str, part: str, rows: bytes, now: int) -> None:
         self._jobs.setdefault(job, {}).setdefault(part, []).append(rows)
-        self._said[job] = (tube, now)
+        self._said[job] = (self.tube(job) or tube, now)
+
+    def tube(self, job: str) -> str | None:
+        return self._said[job][0] if job in self._said else None
 
     def portions(self, job: str, part: str) -> list[bytes]:
         return list(self._jobs.get(job, {}).get(part, ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.model.errors import EngineUnavailable
+from penstock.model.errors import EngineUnavailable, UsageError
 
 
 class Promoted(NamedTuple):
@@ -29,6 +29,12 @@ class StagedJob(NamedTuple):
 
 class Lost(EngineUnavailable):
     """A part is not as it was staged. It will not be when it is asked for again either."""
+
+
+def check_tube(job: str, tube: str, staged_for: str | None) -> None:
+    """A job is of the tube that it staged for first: who may put there has no say elsewhere."""
+    if staged_for is not None and staged_for != tube:
+        raise UsageError(f"job {job!r} has staged rows for another tube than {tube!r}")
 
 
 def lost(job: str, part: str, expected: int, found: int) -> Lost:

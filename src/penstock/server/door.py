@@ -20,7 +20,7 @@ from penstock.server import sight
 from penstock.server.book import NAME, Book, Client, Sent, grants
 from penstock.server.core import Core, Wait, log
 from penstock.server.peer import Peer
-from penstock.server.roles import LISTEN, TRANSACT
+from penstock.server.roles import DISCARD, LISTEN, TRANSACT
 from penstock.server.sessions import Sessions
 from penstock.server.settings import MIB, Limits
 from penstock.server.spell import Spell, over
@@ -239,6 +239,8 @@ class Link:
                 self._peer.check(op)
                 if type(op) in OF_SESSIONS:
                     self._look_at_session(op)
+                elif type(op) is ops.Discard:
+                    self._peer.login.require(DISCARD, None)
         except AccessDenied:
             self._do_some(number, requests)
             return
@@ -300,12 +302,24 @@ class Link:
                 answers[index] = error
 
         def work() -> Callable[[], None]:
+            for index in [index for index in allowed if type(requests[index]) is ops.Discard]:
+                try:
+                    self._check_job(requests[index])
+                except AccessDenied as error:
+                    answers[index] = error
+                    allowed.remove(index)
             done = self._core.engine.execute_many([requests[index] for index in allowed]) if allowed else []
             for index, answer in zip(allowed, done, strict=True):
                 answers[index] = answer
             return self._done_aside(number, requests, answers)
 
         self._aside(number, work)
+
+    def _check_job(self, op: Any) -> None:
+        """A job may be discarded by who may put where it stages for. Called in a thread of its own."""
+        for staged in self._core.engine.execute(ops.ListStaged()):
+            if staged.job == op.job:
+                self._peer.login.require(DISCARD, staged.tube)
 
     def _aside(self, number: int, work: Callable[[], Callable[[], None]]) -> None:
         """Do what takes long beside what everybody else asks for; it answers what to do in the loop then."""
@@ -414,6 +428,8 @@ class Link:
     def _in(self, number: int, payload: bytes) -> None:
         spell, op = talk.decode_in(payload)
         self._peer.check(op)
+        if type(op) is ops.Discard:
+            self._peer.login.require(DISCARD, None)
 
         def then(answer: Any) -> None:
             self._core.soon(self._answer, number, codec.encode_answer(op, answer))

@@ -94,6 +94,8 @@ FACADE: dict[type[ops.Op[Any]], Need] = {
 }
 """What differs for clients of tarantool/queue, where who may take may also do these."""
 
+DISCARD = Need((PUT,), "discard a job")
+"""On the tube that the job stages for; whoever has it on every tube need not be asked which."""
 LISTEN = Need((READ,), "listen")
 """To be told of every change of a tube's tasks, with their data."""
 TRANSACT = Need((PUT, TAKE), "begin a transaction", anywhere=True)

@@ -16,7 +16,7 @@ from penstock.engines.verbs.putting import duplicate
 from penstock.model import ops
 from penstock.model.duration import At
 from penstock.model.errors import PenstockError, UsageError
-from penstock.model.staging import Promoted, lost
+from penstock.model.staging import Promoted, check_tube, lost
 from penstock.model.task import Draft
 
 Connection = psycopg.Connection[Any]
@@ -65,6 +65,7 @@ def staged(connection: Connection, context: Context, op: ops.Promote, tube: Tube
         if rows != expected:
             raise lost(op.job, part, expected, rows)
         for portion in there:
+            check_tube(op.job, op.tube, portion.tube)
             check_fit(tube.config, portion.extent)
         found += there
     if any("key" in portion.extent.columns for portion in found):

@@ -17,7 +17,7 @@ from psycopg import sql
 from penstock.engines.postgres.call import Context
 from penstock.model import ops
 from penstock.model.errors import UsageError
-from penstock.model.staging import StagedJob
+from penstock.model.staging import StagedJob, check_tube
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +52,7 @@ def stage(connection: Connection, context: Context, op: ops.Stage) -> int:
     rows = staged.read(op.rows)
     if not len(rows):
         return 0
+    check_tube(op.job, op.tube, _tube_of(connection, context, op.job))
     stored = [_stored(field) for field in rows.schema]
     extent = staged.extent(rows)._replace(columns=tuple(stored))
     number = len(portions(connection, context, op.job, op.part))
@@ -134,6 +135,19 @@ def portions(connection: Connection, context: Context, job: str = "", part: str 
             extent = Extent(count, tuple(columns), longest)
             found.append(Portion(table, of_job, of_part, number, tube, at, extent))
     return sorted(found, key=lambda portion: (portion.job, portion.part, portion.number))
+
+
+def _tube_of(connection: Connection, context: Context, job: str) -> str | None:
+    """The tube that a job stages for, as one of its tables tells: there may be very many."""
+    found = connection.execute(
+        "select obj_description(oid, 'pg_class') from pg_class "
+        "where relnamespace = %s::regnamespace and relkind = 'r' and relname like %s limit 1",
+        [context.schema, _prefix(job).replace("_", "\\_") + "%"],
+    ).fetchone()
+    if found is None or found[0] is None:
+        return None
+    tube: str = json.loads(found[0])[3]
+    return tube
 
 
 def discard(connection: Connection, context: Context, op: ops.Discard) -> int:

@@ -51,6 +51,13 @@ class FileSpool(Spool):
         except FileNotFoundError:  # discarded just now
             return []
 
+    def tube(self, job: str) -> str | None:
+        try:
+            tube: str = json.loads((self.folder / _name(job) / ABOUT).read_bytes())["tube"]
+        except FileNotFoundError:
+            return None
+        return tube
+
     def discard(self, job: str) -> int:
         folder = self.folder / _name(job)
         parts = {file.name.partition("-")[0] for file in folder.glob("*.arrow")}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.engines.transaction import Transaction, TubeStore
 from penstock.engines.verbs.putting import duplicate, full, put_one
 from penstock.model import ops, rules
-from penstock.model.staging import Promoted, StagedJob, lost
+from penstock.model.staging import Promoted, StagedJob, check_tube, lost
 from penstock.model.state import State
 from penstock.model.task import Draft, OnConflict
 
@@ -21,6 +21,7 @@ def stage(tx: Transaction, op: ops.Stage, now: int) -> int:
     from penstock.engines import staged
 
     rows = len(staged.read(op.rows))
+    check_tube(op.job, op.tube, tx.spool.tube(op.job))
     if rows:
         tx.spool.add(op.tube, op.job, op.part, op.rows, now)
     return rows
@@ -50,6 +51,7 @@ def tables(tx: Transaction, op: ops.Promote) -> list[pa.Table]:
     """What the parts of a job have staged, if that is all there."""
     from penstock.engines import staged
 
+    check_tube(op.job, op.tube, tx.spool.tube(op.job))
     found: list[pa.Table] = []
     for part, expected in op.parts:
         portions = [staged.read(rows) for rows in tx.spool.portions(op.job, part)]
