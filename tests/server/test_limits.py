@@ -21,6 +21,7 @@ from penstock.model.tube import KINDS, new_tube
 from penstock.server import logins
 from penstock.server.auth import new_token
 from penstock.server.settings import Limits
+from penstock.wire import codec, talk
 
 STATE = "queue.state"
 
@@ -119,6 +120,21 @@ def test_a_remote_engine_gets_more_at_once_than_may_be_unread(tmp_path: Path) ->
         assert 1 < len(some) < 40
         assert mail.statistics().tasks["taken"] == 30 + len(some)
         assert {task.attempt for task in mail.tasks(limit=100)} == {0, 1}
+
+
+def test_transactions_of_one_connection_begin_one_after_the_other(tmp_path: Path) -> None:
+    with Running(str(tmp_path / "tasks.db")) as server:
+        with Raw(server.server.port()) as raw:
+            raw.ask(call(1, "penstock.hello", -1, 0, codec.pack(talk.Hello(codec.VERSION, "idle", None))))
+            raw.send(b"".join(call(number, "penstock.begin", number, 0, codec.pack(None)) for number in range(2, 12)))
+            assert raw.answer().sync == 2
+            (connection,) = server.server.doors["port"].connections
+            assert list(connection._link._spells) == [2]
+            raw.send(call(20, "penstock.rollback", 20, 0, codec.pack(2)))
+            assert {raw.answer().sync, raw.answer().sync} == {20, 3}
+            assert list(connection._link._spells) == [3]
+        with penstock.connect(server.url) as q:
+            q.create_tube("mail").put(1)
 
 
 def _send(target: socket.socket, content: bytes) -> None:

@@ -63,6 +63,8 @@ class Link:
         self._waits: dict[int, Wait] = {}
         """Those that came over this connection."""
         self._spells: dict[int, Spell] = {}
+        self._begins: dict[int, None] = {}
+        """Transactions that have not begun yet."""
         self._last = 0
         self._gone = False
         self._deaf = False
@@ -132,7 +134,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """True while a transaction is open, whose next request has not come yet."""
-        return bool(self._spells)
+        return bool(self._spells or self._begins)
 
     def end(self) -> None:
         """The client has closed its side: it hears nothing any more."""
@@ -409,15 +411,27 @@ class Link:
 
     def _begin(self, number: int, payload: bytes) -> None:
         self._peer.login.require(TRANSACT, None)
-        if len(self._spells) >= SPELLS:
+        if len(self._spells) + len(self._begins) >= SPELLS:
             raise EngineUnavailable(f"this connection has {SPELLS} transactions open: the server's limit")
-        soon = self._core.soon
-        self._spells[number] = Spell(
-            self._core.engine,
-            self._limits.transaction_seconds,
-            lambda answer: soon(self._transacted, number, answer),
-            lambda: soon(self._spells.pop, number, None),
-        )
+        self._begins[number] = None
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        """In a file one transaction keeps all others waiting, so that a connection has one at a time."""
+        most = SPELLS if self._core.engine.name.startswith("postgres") else 1
+        while self._begins and len(self._spells) < most and not self._gone:
+            number = next(iter(self._begins))
+            del self._begins[number]
+            self._spells[number] = Spell(
+                self._core.engine,
+                self._limits.transaction_seconds,
+                partial(self._core.soon, self._transacted, number),
+                partial(self._core.soon, self._ended, number),
+            )
+
+    def _ended(self, number: int) -> None:
+        self._spells.pop(number, None)
+        self._begin_next()
 
     def _transacted(self, number: int, answer: Any) -> None:
         if isinstance(answer, BaseException):
