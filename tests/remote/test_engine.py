@@ -274,3 +274,33 @@ def test_a_client_that_is_gone_takes_nothing_more(line: Line, near: Any) -> None
         taking.result()
     with pytest.raises(EngineUnavailable):
         lost.close()
+
+
+def test_thousands_that_wait_are_cancelled_together(url: str) -> None:
+    """None of them waits until the one before has left."""
+
+    async def main() -> int:
+        async with await penstock.aconnect(url) as q:
+            jobs = await q.create_tube("jobs")
+            waiting = [asyncio.create_task(jobs.take(timeout=None)) for _ in range(1000)]
+            store = q._engine.engine.store
+            while len(store._waits) < 1000:
+                await asyncio.sleep(0)
+            in_turn = 0
+            withdraw = store.withdraw
+
+            def counted(waiter: Any) -> None:
+                nonlocal in_turn
+                in_turn += 1
+                withdraw(waiter)
+
+            store.withdraw = counted
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await jobs.put(1)
+            assert (await jobs.take()).attempt == 1
+            del store.withdraw
+            return in_turn
+
+    assert asyncio.run(main()) == 0

@@ -252,12 +252,9 @@ class AsyncEngine:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self.clock.manual else seconds):
                     await served.wait()
-            if waiter.done:
-                self.engine.forget(waiter)
-            else:
-                await loop.run_in_executor(self._side, self.engine.withdraw, waiter)
+            await self._withdraw(waiter, served)
         except asyncio.CancelledError:
-            await asyncio.shield(self._spawn(self._leave(waiter, enlisted), self._give_backs))
+            await asyncio.shield(self._spawn(self._leave(waiter, enlisted, served), self._give_backs))
             raise
         return raised(waiter.answer)
 
@@ -272,11 +269,23 @@ class AsyncEngine:
             enlisted.set_exception(error)
         return enlisted
 
-    async def _leave(self, waiter: Waiter, enlisted: asyncio.Future[None]) -> None:
+    async def _withdraw(self, waiter: Waiter, served: asyncio.Event) -> None:
+        """Leave the line; the waiter's answer is final after this."""
+        if not waiter.done and self.engine.store.prompt:
+            # Thousands may leave at once: none has to wait until the one before has left.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.engine.store.leave(waiter)):
+                    await served.wait()
+        if waiter.done:
+            self.engine.forget(waiter)
+        else:
+            await self._loop.run_in_executor(self._side, self.engine.withdraw, waiter)
+
+    async def _leave(self, waiter: Waiter, enlisted: asyncio.Future[None], served: asyncio.Event) -> None:
         """A call that was cancelled while it waited leaves the line; what it was granted goes back."""
         with contextlib.suppress(PenstockError):
             await enlisted
-        await self._loop.run_in_executor(self._side, self.engine.withdraw, waiter)
+        await self._withdraw(waiter, served)
         if isinstance(waiter.op, ops.Take) and isinstance(waiter.answer, list):
             await self._give_back(waiter.op, waiter.answer)
 

@@ -149,10 +149,7 @@ class Store(ABC):
 
     def execute(self, op: ops.Op[R], strict: bool = True) -> R:
         """Perform one op; what it refuses is raised."""
-        answer: Any = self.execute_many((op,), strict)[0]
-        if isinstance(answer, BaseException):
-            raise answer
-        result: R = answer
+        result: R = raised(self.execute_many((op,), strict)[0])
         return result
 
     def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
@@ -298,6 +295,10 @@ class Store(ABC):
             self._lines.remove(waiter)
             waiter.give_up()
 
+    def leave(self, waiter: Waiter) -> float:
+        """Of a prompt store: begin to leave the line; answers how many seconds the answer may take to come."""
+        raise UsageError(f"{self.name} lets a waiter go at once; withdraw() it")
+
     def wait(self, waiter: Waiter, seconds: float | None, strict: bool = True) -> Answer:
         """Stand in line until served or until the time is over."""
         waiter.prepare()
@@ -425,11 +426,9 @@ class Store(ABC):
                 if session.uuid in self._sessions:
                     self._cancelled[session.uuid] = raised(tokens)
 
-    _foreign_at = 0
+    _foreign_at = _ticked_at = 0
     forsaken: Callable[[Store], None] | None = None
     """What to do when the last queue on the store was dropped without being closed."""
-
-    _ticked_at = 0
 
     def tick(self) -> int | None:
         """Do what is due everywhere and serve whoever waited for it."""

@@ -199,8 +199,7 @@ class RemoteStore(Store):
         waiting = self._waits.get(waiter)
         if waiter.done or waiting is None:
             return
-        if self._leave(waiter) and self.channel.connected:
-            waiting.over.wait(self._patience())
+        waiting.over.wait(self.leave(waiter))
         with self.ending:
             waiting = self._waits.get(waiter)
             if not waiter.done and waiting is not None:
@@ -208,21 +207,20 @@ class RemoteStore(Store):
                 waiting.abandoned = True
                 waiter.offer(EngineUnavailable(f"{self.name} does not answer; nothing was taken"))
 
-    def _leave(self, waiter: Waiter) -> bool:
-        """Tell the server that a caller waits no longer; False if there is nothing to be told."""
+    def leave(self, waiter: Waiter) -> float:
         with self.ending:
             waiting = self._waits.get(waiter)
             if waiter.done or waiting is None:
-                return False
+                return 0.0
             waiting.left = True
             if self.closed or self.channel.forget(waiting):
                 waiting.abandoned = True
                 self._waits.pop(waiter, None)
                 waiter.give_up()
-                return False
+                return 0.0
         with contextlib.suppress(EngineUnavailable):
             self.channel.ask(Note("leave", codec.pack(waiting.number)))
-        return True
+        return self._patience() if self.channel.connected else 0.0
 
     def _drop(self, waiter: Waiter) -> None:
         """A caller was interrupted by a signal: it hears of nothing, and what it was granted goes back."""
@@ -233,7 +231,7 @@ class RemoteStore(Store):
         if waiter.done:
             self.give_back(waiter.op, waiter.answer)
         elif waiting is not None:
-            self._leave(waiter)
+            self.leave(waiter)
             self._waits.pop(waiter, None)
             waiter.give_up()
 
