@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 from pathlib import Path
@@ -258,9 +259,13 @@ def test_what_may_take_long_is_not_done_in_the_loop(op: ops.Op[Any], threaded: b
         core = server.server.core
         run(core.execute(ops.CreateTube(new_tube("mail", KINDS["fifo"], False, {}))))
 
-        async def perform() -> None:
+        async def perform() -> bool:
             core.later(lambda: where.append(threading.current_thread().name))
-            await core.execute(op)
+            answered: asyncio.Future[Any] = core.loop.create_future()
+            core.ask(op, answered.set_result)
+            turn = core.turn
+            await answered
+            return turn.heavy
 
-        run(perform())
-    assert where == ["penstock server" if threaded else "servers"]
+        assert run(perform()) is threaded
+    assert not threaded or where == ["penstock server"]
