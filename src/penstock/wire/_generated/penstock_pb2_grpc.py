@@ -294,7 +294,7 @@ class QueueServicer:
         on. How the stream ends says whose the tasks are whose replies were not said to be read:
         the client sends no more demands (half-close), or with drain nothing is left: a last reply with `ended` comes,
         and all tasks are the client's;
-        the server goes and the session can be resumed elsewhere: the same, and then the status UNAVAILABLE;
+        the server goes and the session can be resumed elsewhere: the same; then connect again;
         the stream ends in any other way, as by a cancel, a broken connection, the end of the session: they are given
         back at once, and their attempts do not count. For that the newest replies with 100,000 tasks together are
         remembered; older ones count as read.
