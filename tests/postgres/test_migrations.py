@@ -14,9 +14,10 @@ from tests.crash.children import Wire, family
 from tests.support import postgres
 
 import penstock
-from penstock.engines.postgres import migrate, migrations, templates
+from penstock.engines.postgres import migrate, migrations, templates, tubes
 from penstock.model import ops
 from penstock.model.ledger import Note
+from penstock.model.tube import KINDS, new_tube
 
 OPENERS = 8
 HERE = migrations.VERSION
@@ -265,6 +266,18 @@ def test_a_tube_is_not_made_with_functions_of_another_release(database):
             q.create_tube("jobs")
         pretend(url, HERE, migrations.fingerprint(), "999.0")
         q.create_tube("jobs")
+
+
+def test_a_tube_that_is_refused_for_its_functions_leaves_nothing(database):
+    url = database()
+    penstock.connect(url).close()
+    pretend(url, HERE, "other", "999.0")
+    asked = ops.CreateTube(new_tube("jobs", KINDS["standard"], False, {}))
+    with psycopg.connect(url) as connection:
+        with pytest.raises(penstock.SchemaMismatch, match="connect again"):
+            tubes.create(connection, "penstock", asked)
+        connection.commit()  # as a refusal that is one of several answers
+    assert ask(url, "select name from penstock.tubes") == []
 
 
 def test_a_call_that_meets_other_functions_says_so(database):

@@ -102,7 +102,10 @@ def test_processes_share_two_connections_and_do_each_task_once(url, pooler):
 
 
 def backends() -> Any:
-    """Connections of the pooler: the only ones that are called penstock here."""
+    """Connections of the pooler: the only ones that are called penstock in this database."""
     with postgres.shared_server().connect(postgres.DATABASE) as connection:
-        ask = "select count(*) from pg_stat_activity where application_name = 'penstock'"
+        ask = """
+            select count(*) from pg_stat_activity
+            where application_name = 'penstock' and datname = current_database()
+            """
         return connection.execute(ask).fetchone()[0]

@@ -104,7 +104,8 @@ def test_an_engine_that_there_is_not_is_told_of_all_that_there_are():
         penstock.connect(f"mysql://u:{SECRET}@h/shop")
     assert str(caught.value) == (
         "no engine for mysql:// URLs; "
-        "there are a file name, sqlite:///path, postgresql://user@host/database and memory:"
+        "there are a file name, sqlite:///path, postgresql://user@host/database, penstock://host:port, "
+        "grpc://host:port and memory:"
     )
 
 

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+from tests.support import remotes
 from tests.support.blocking import unwrap
 from tests.worker.bench import Working, until, until_state, work
 
 import penstock
+from penstock.engines import open_store
 from penstock.engines.store import Store
 from penstock.model import ops
 from penstock.testing import waiting
@@ -56,8 +58,10 @@ def commits(monkeypatch: pytest.MonkeyPatch, q: Any) -> list[list[ops.Op[Any]]]:
 
 
 def _store(q: Any) -> Any:
+    """The store that commits: behind a server it is the server's."""
     engine = unwrap(q)._engine
-    return getattr(engine, "engine", engine).store
+    store = getattr(engine, "engine", engine).store
+    return open_store(remotes.behind(store.name)) or store
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import sql
 
 from penstock.engines.adoption import Column, Table, configured
-from penstock.engines.postgres import adopted, adopted_sql, templates, tubes
+from penstock.engines.postgres import adopted, adopted_sql, migrations, templates, tubes
 from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.call import Context
 from penstock.model import ops
@@ -77,6 +77,7 @@ def _adopt(connection: Connection, raw_schema: str, context: Context, op: ops.Ad
     }
     config = configured(table, asked, **remembered)
     check_free(connection, schema, place)
+    migrations.check_code(connection, raw_schema)
     number = tubes.insert(connection, schema, config)
     named = {"table": sql.Identifier(*place)}
     connection.execute("set local lock_timeout = '10s'")

@@ -254,12 +254,16 @@ def _check_encoding(connection: Connection) -> None:
         )
 
 
-def render_tube(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:
-    """Make the functions of one tube."""
+def check_code(connection: Connection, schema: str) -> None:
+    """Tubes are made by the release that made what they share; asked before anything is written."""
     if _found(connection, schema).code != fingerprint():
         raise SchemaMismatch(
             f"the functions of schema {schema!r} were replaced by another release of Penstock; connect again"
         )
+
+
+def render_tube(connection: Connection, schema: str, number: int, config: TubeConfig) -> None:
+    """Make the functions of one tube."""
     connection.execute("set local check_function_bodies = off")
     connection.execute(templates.tube_functions(schema, number, config), prepare=False)
     connection.execute(templates.render(_REVOKE, schema), prepare=False)

@@ -66,6 +66,7 @@ def create(connection: Connection, raw_schema: str, op: ops.CreateTube) -> TubeC
     found = find(connection, schema, op.config.name)
     if found is not None:
         return _same(found.config, op)
+    migrations.check_code(connection, raw_schema)
     number = insert(connection, schema, op.config)
     make(connection, raw_schema, number, op.config)
     return op.config
