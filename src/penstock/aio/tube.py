@@ -276,14 +276,7 @@ class AsyncTube:
 
     async def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:
         taker = Taker(op, None if wait is None else calls.wait_until(self._engine.clock.now(), wait))
-        try:
-            records: list[Record] | None = await self._engine.wait(taker, calls.seconds(wait))
-        except KeyboardInterrupt:
-            for record in taker.answer or ():
-                await self._engine.execute(
-                    ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True)
-                )
-            raise
+        records: list[Record] | None = await self._engine.wait(taker, calls.seconds(wait))
         return records
 
     # -- finishing, by id or task ------------------------------------------------------------------

@@ -304,12 +304,7 @@ class Tube:
 
     def _wait_for_task(self, op: ops.Take, wait: int | None) -> list[Record] | None:
         taker = Taker(op, None if wait is None else calls.wait_until(self._engine.clock.now(), wait))
-        try:
-            records: list[Record] | None = self._engine.wait(taker, calls.seconds(wait))
-        except KeyboardInterrupt:
-            for record in taker.answer or ():
-                self._engine.execute(ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True))
-            raise
+        records: list[Record] | None = self._engine.wait(taker, calls.seconds(wait))
         return records
 
     # -- finishing, by id or task ------------------------------------------------------------------
