@@ -49,10 +49,7 @@ AWAITED = re.compile(
 MODULES = {
     "penstock.blocking": "penstock.aio",
     "from penstock.engines import AsyncEngine": "from penstock.engines.bridge import AsyncEngine",
-    "from penstock.engines.store import AsyncTransactor": "from penstock.engines.bridge import AsyncTransactor",
-    "from penstock.engines.store import Callback, AsyncTransactor": (
-        "from penstock.engines.bridge import AsyncTransactor\nfrom penstock.engines.store import Callback"
-    ),
+    "from penstock.engines.transactor import AsyncTransactor": "from penstock.engines.bridge import AsyncTransactor",
 }
 ALWAYS_ASYNC = ("register_kind", "on_task_change", "put", "put_many", "ack_many", "__aenter__", "_end_of_file")
 

@@ -4,7 +4,7 @@ from penstock.aio import AsyncHandler, AsyncLane, AsyncQueue, AsyncTask, AsyncTu
 from penstock.blocking import Handler, Lane, Queue, Task, Tube, connect
 from penstock.calls import Entry
 from penstock.engines.bridge import AsyncTransactor as AsyncTransaction
-from penstock.engines.store import Transactor as Transaction
+from penstock.engines.transactor import Transactor as Transaction
 from penstock.history import HistoryEvent
 from penstock.model.errors import (
     AccessDenied,

@@ -12,7 +12,7 @@ from penstock import calls, finishing, handlers, schedules
 from penstock.blocking.handler import Handler
 from penstock.blocking.tube import Tube
 from penstock.engines import Engine, open_engine
-from penstock.engines.store import Transactor
+from penstock.engines.transactor import Transactor
 from penstock.handlers import UNSET, P
 from penstock.history import HistoryEvent
 from penstock.model import duration, ops, tube

@@ -10,7 +10,8 @@ from penstock import calls, finishing, payload
 from penstock.blocking.task import Task
 from penstock.calls import DelayArgument
 from penstock.engines.line import Producer, Taker, Watcher
-from penstock.engines.store import Callback, Transactor
+from penstock.engines.store import Callback
+from penstock.engines.transactor import Transactor
 from penstock.model import duration, ops, rules, tube
 from penstock.model.duration import Seconds
 from penstock.model.errors import (

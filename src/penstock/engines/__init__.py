@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter
 from penstock.engines.scan import NotPlain, Scan
-from penstock.engines.store import Callback, Store, Transactor
+from penstock.engines.store import Callback, Store
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, SystemClock
 from penstock.model.errors import UsageError

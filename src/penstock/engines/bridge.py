@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 
 from penstock.engines import Engine, open_engine
 from penstock.engines.line import Answer, Waiter, raised
-from penstock.engines.store import AwaitedTransactor, Callback, Transactor, log
+from penstock.engines.store import Callback, log
+from penstock.engines.transactor import AwaitedTransactor, Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock
 from penstock.model.errors import PenstockError, UsageError

@@ -21,8 +21,7 @@ from penstock.engines.keeper import Bell, Keeper
 from penstock.engines.line import Answer, Lines, Waiter, give_back, in_two, raised
 from penstock.engines.scan import Scan
 from penstock.engines.signs import Signs
-from penstock.engines.transactor import AwaitedTransactor as AwaitedTransactor
-from penstock.engines.transactor import Transactor as Transactor
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
 from penstock.model.duration import SECOND
@@ -435,13 +434,16 @@ class Store(ABC):
         self._ticked_at = self.clock.now()
         self._next_tick = None
         then = self.execute(ops.Tick(), strict=False)
-        if then is not None and (self._next_tick is None or then < self._next_tick):
-            self._next_tick = then
+        self._next_tick = min((moment for moment in (self._next_tick, then) if moment is not None), default=None)
         return then
+
+    def in_line(self) -> list[Waiter]:
+        """Everybody who waits here."""
+        return list(self._lines.all())
 
     def next_stop(self) -> int | None:
         """The first moment at which a caller that waits here gives up."""
-        return min((w.deadline for w in self._lines.all() if w.deadline is not None), default=None)
+        return min((w.deadline for w in self.in_line() if w.deadline is not None), default=None)
 
     def before_advance(self, moment: int) -> None:
         """A manual clock is about to move: sessions of open queues must not notice."""
@@ -455,9 +457,8 @@ class Store(ABC):
         self._keep_alive(self._kept_alive())
         self.tick()
         self.serve_all()
-        now = self.clock.now()
-        for waiter in list(self._lines.all()):
-            if waiter.deadline is not None and waiter.deadline <= now:
+        for waiter in self.in_line():
+            if waiter.deadline is not None and waiter.deadline <= self.clock.now():
                 self.withdraw(waiter)
 
     # -- the end -----------------------------------------------------------------------------------
@@ -471,7 +472,7 @@ class Store(ABC):
             self._keeper.stop()
         if isinstance(self.clock, ManualClock):
             self.clock.unfollow(self)
-        for waiter in list(self._lines.all()):
+        for waiter in self.in_line():
             self.withdraw(waiter)
         with self._group.alone():
             self.shut()

@@ -15,7 +15,7 @@ from penstock.blocking import Task
 from penstock.engines import Engine
 from penstock.engines.bridge import AsyncEngine, AsyncTransactor
 from penstock.engines.line import Answer, Producer, Waiter
-from penstock.engines.store import Transactor
+from penstock.engines.transactor import Transactor
 from penstock.metrics.missing import missing
 from penstock.model import ops
 from penstock.model.errors import PenstockError

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from penstock.engines import Engine
-from penstock.engines.store import Transactor
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.duration import FOREVER
 from penstock.model.errors import DuplicateKey, LeaseLost, NotOwner, NotTaken, PenstockError, TaskNotFound, UsageError

@@ -14,8 +14,9 @@ from penstock.engines.line import raised
 from penstock.engines.memory.ledger import Ledgers
 from penstock.engines.memory.tube import MemoryTube
 from penstock.engines.spool import MemorySpool
-from penstock.engines.store import Committed, Store, Transactor
+from penstock.engines.store import Committed, Store
 from penstock.engines.transaction import Holder, Transaction
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, next_epoch
 from penstock.model.errors import TubeNotFound

@@ -25,7 +25,7 @@ from penstock.engines.postgres.answers import BODY, Row, Stale, Tube, record, sp
 from penstock.engines.postgres.call import Call, Context
 from penstock.engines.postgres.calls import TUBE_CALLS
 from penstock.engines.postgres.visitors import Visitor, visitor
-from penstock.engines.store import AwaitedTransactor, Transactor
+from penstock.engines.transactor import AwaitedTransactor, Transactor
 from penstock.model import ops
 from penstock.model.errors import (
     AccessDenied,

@@ -28,7 +28,8 @@ from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.recovery import Recovery
 from penstock.engines.postgres.transactor import BEGINNING, PostgresTransactor
 from penstock.engines.postgres.work import Said, Work
-from penstock.engines.store import Committed, Store, Transactor
+from penstock.engines.store import Committed, Store
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock
 from penstock.model.duration import SECOND

@@ -9,7 +9,7 @@ import psycopg
 from penstock.engines.line import raised
 from penstock.engines.postgres.connections import refused
 from penstock.engines.postgres.work import Work
-from penstock.engines.store import Transactor
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.errors import UsageError
 

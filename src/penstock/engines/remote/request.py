@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from queue import SimpleQueue
 
 from penstock.engines.remote.link import Link
@@ -9,7 +10,7 @@ from penstock.model.errors import PenstockError
 from penstock.wire import codec
 
 
-class Request:
+class Request(ABC):
     """Something asked of a server."""
 
     __slots__ = ("abandoned", "asked_at", "era", "kind", "link", "number", "payload", "pinned")
@@ -33,13 +34,13 @@ class Request:
         self.abandoned = False
         """True once the caller has gone: what the answer grants has to be given back."""
 
+    @abstractmethod
     def answered(self, failed: bool, payload: bytes) -> None:
         """The answer has come; called in a link's thread."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failed(self, error: PenstockError) -> None:
         """There will be no answer."""
-        raise NotImplementedError
 
     def again(self, why: str) -> bytes | None:
         """What to ask of a server that cannot know whether this was done; None: nothing."""

@@ -20,9 +20,10 @@ from penstock.engines.remote.clock import ServerClock
 from penstock.engines.remote.link import Link
 from penstock.engines.remote.place import Place
 from penstock.engines.remote.request import Call, Note, Request
-from penstock.engines.store import FORK_PATIENCE, Callback, Committed, Store, Transactor
+from penstock.engines.store import FORK_PATIENCE, Callback, Committed, Store
+from penstock.engines.transactor import Transactor
 from penstock.model import ops
-from penstock.model.clock import Clock, ManualClock
+from penstock.model.clock import Clock
 from penstock.model.duration import SECOND
 from penstock.model.errors import EngineUnavailable, PenstockError, TaskNotFound, TubeNotFound, UsageError
 from penstock.model.session import DEFAULT_TTL
@@ -293,8 +294,8 @@ class RemoteStore(Store):
             self.forsaken(self)
         return max(0.0005, min(pauses))
 
-    def next_stop(self) -> int | None:
-        return min((waiter.deadline for waiter in list(self._waits) if waiter.deadline is not None), default=None)
+    def in_line(self) -> list[Waiter]:
+        return list(self._waits)
 
     def after_advance(self) -> None:
         if self.closed:
@@ -340,18 +341,6 @@ class RemoteStore(Store):
         )
 
     # -- the end -----------------------------------------------------------------------------------
-
-    def close(self) -> None:
-        self.closed = True
-        if self._pid != os.getpid():
-            return
-        if self._keeper is not None:
-            self._keeper.stop()
-        if isinstance(self.clock, ManualClock):
-            self.clock.unfollow(self)
-        for waiter in list(self._waits):
-            self.withdraw(waiter)
-        self.shut()
 
     def shut(self) -> None:
         self.channel.close()

@@ -19,7 +19,8 @@ from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.place import Place
 from penstock.engines.sqlite.presence import Presence
 from penstock.engines.sqlite.transaction import SQL, SqliteTransaction
-from penstock.engines.store import Committed, Store, Transactor
+from penstock.engines.store import Committed, Store
+from penstock.engines.transactor import Transactor
 from penstock.model import ops, rules
 from penstock.model.clock import Clock, ManualClock, next_epoch
 from penstock.model.errors import (
