@@ -119,6 +119,27 @@ def test_new_code_is_for_new_tasks_and_running_ones_keep_their_leases(q: Any, sh
     assert jobs.statistics().tasks["total"] == 0
 
 
+@pytest.mark.parametrize("url", DURABLE[:1], indirect=True, ids=["sqlite"])
+def test_a_signal_while_code_is_being_loaded_is_not_forgotten(q: Any, shop: Shop, tmp_path: Path) -> None:
+    jobs = q.create_tube("jobs")
+    shop.write(JOB.format(version=1))
+    child = shop.start()
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    shop.write(f"say('loading')\nopen({str(gate)!r}).read()\n{textwrap.dedent(JOB.format(version=2))}")
+    os.kill(child.pid, signal.SIGHUP)
+    heard(child, "loading")
+    shop.write(JOB.format(version=3))
+    os.kill(child.pid, signal.SIGHUP)
+    gate.write_text("go on")
+    while "reloaded" not in heard(child, "log")[2]:
+        pass
+    while "reloaded" not in heard(child, "log")[2]:
+        pass
+    jobs.put(1)
+    assert heard(child, "ran")[:3] == ["ran", 1, 3]
+
+
 BROKEN: dict[str, dict[str, Any]] = {
     "a syntax error": {"body": "def job(:"},
     "an error in a helper": {"body": JOB.format(version=3), "helper": "1 / 0"},

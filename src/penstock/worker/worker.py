@@ -97,6 +97,7 @@ class Worker:
         self.cut_short: str | None = None
         """The signal that stopped it without waiting for what ran."""
         self._reloading: asyncio.Task[None] | None = None
+        self._reload_again = False
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -290,9 +291,16 @@ class Worker:
         if self.app is None:
             log.warning("SIGHUP, but this worker does not know where its code is: start it with `penstock worker`")
         elif self._reloading is None or self._reloading.done():
-            self._reloading = self._loop.create_task(self._reload(self.app), name="penstock reload")
+            self._reloading = self._loop.create_task(self._reload_all(self.app), name="penstock reload")
         else:
-            log.warning("SIGHUP, but the code is being reloaded already")
+            # The files may have changed since they were read.
+            self._reload_again = True
+
+    async def _reload_all(self, app: App) -> None:
+        self._reload_again = True
+        while self._reload_again:
+            self._reload_again = False
+            await self._reload(app)
 
     async def _reload(self, app: App) -> None:
         """Take over the handlers of the new code; what runs goes on in the old one, and no lease is touched."""
