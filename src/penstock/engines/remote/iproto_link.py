@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.engines.remote.frames import Frames
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
 from penstock.engines.remote.tls import Plain, Tunnel, Wire, hint, refusal
@@ -23,8 +24,6 @@ SMALL = 64 * 1024
 """More than this is sent by a thread of its own, so that no caller has to wait for the network."""
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 BIN = ((0xC4, 1), (0xC5, 2), (0xC6, 4))
-PAIR = b"\x92"
-"""Makes an array of a header and a body."""
 APART = 1 << 62
 """Numbers below 0 are counted from here: in this protocol there are none."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -84,10 +83,11 @@ class IprotoLink(Link):
         body = _encode({iproto.USER: self._place.login, iproto.TUPLE: ["chap-sha1", proof]})
         header = _encode({iproto.TYPE: iproto.AUTH, iproto.SYNC: 0})
         self._wire.send(_sized(header + body))
-        unread = greeting[iproto.GREETING_SIZE :]
-        while (end := _frame_end(unread, 0)) is None or len(unread) < end:
-            unread += self._more()
-        answer, text = _decode(PAIR + unread[5:end])
+        frames = Frames()
+        said = list(frames.cut(greeting[iproto.GREETING_SIZE :]))
+        while not said:
+            said.extend(frames.cut(self._more()))
+        answer, text = _decode(said[0])
         if answer[iproto.TYPE]:
             raise AccessDenied(
                 f"{self._place.name} does not let {self._place.login!r} in: {text.get(iproto.ERROR_TEXT)}"
@@ -163,11 +163,12 @@ class IprotoLink(Link):
 
     def _read(self) -> None:
         why = "the server closed it"
-        unread = b""
+        frames = Frames()
         try:
             while data := self._wire.receive(CHUNK):
                 self.moved_at = time.monotonic()
-                unread = self._take(unread + data if unread else data)
+                for frame in frames.cut(data):
+                    self._hear(frame)
         except OSError as error:
             why = error.strerror or str(error)
         except Exception as error:
@@ -175,25 +176,20 @@ class IprotoLink(Link):
         self.close()
         self._ear.lost(self, why)
 
-    def _take(self, data: bytes) -> bytes:
-        """Hear all whole frames; answers the rest."""
-        at = 0
-        while (end := _frame_end(data, at)) is not None and end <= len(data):
-            header, body = _decode(PAIR + data[at + 5 : end])
-            at = end
-            code, number = header[iproto.TYPE], header[iproto.SYNC]
-            number = number if number < APART else APART - number
-            if code in (0, iproto.CHUNK):
-                failed, payload = body[iproto.DATA]
-                self._ear.heard(self, number if code == 0 else 0, failed, payload)
-            else:
-                text = f"{self._place.name} refused a request: {body.get(iproto.ERROR_TEXT)}"
-                denied = code & 0xFFF == iproto.ACCESS_DENIED
-                if denied and self._place.login is None:
-                    text += "; if it needs a login, that is in the URL: penstock://NAME:SECRET@host:port"
-                error = AccessDenied(text) if denied else EngineUnavailable(text)
-                self._ear.heard(self, number, True, codec.encode_error(error))
-        return data[at:] if at else data
+    def _hear(self, frame: bytes) -> None:
+        header, body = _decode(frame)
+        code, number = header[iproto.TYPE], header[iproto.SYNC]
+        number = number if number < APART else APART - number
+        if code in (0, iproto.CHUNK):
+            failed, payload = body[iproto.DATA]
+            self._ear.heard(self, number if code == 0 else 0, failed, payload)
+            return
+        text = f"{self._place.name} refused a request: {body.get(iproto.ERROR_TEXT)}"
+        denied = code & 0xFFF == iproto.ACCESS_DENIED
+        if denied and self._place.login is None:
+            text += "; if it needs a login, that is in the URL: penstock://NAME:SECRET@host:port"
+        error = AccessDenied(text) if denied else EngineUnavailable(text)
+        self._ear.heard(self, number, True, codec.encode_error(error))
 
     def close(self) -> None:
         with self._sending:
@@ -208,15 +204,6 @@ class IprotoLink(Link):
 
 def _sized(frame: bytes) -> bytes:
     return b"\xce" + len(frame).to_bytes(4, "big") + frame
-
-
-def _frame_end(data: bytes, at: int) -> int | None:
-    """Where the frame that begins there ends; None: more bytes are needed to tell."""
-    if len(data) - at < iproto.PREFIX_SIZE:
-        return None
-    if data[at] != 0xCE:
-        raise EngineUnavailable("the server does not speak as it should")
-    return at + iproto.PREFIX_SIZE + int.from_bytes(data[at + 1 : at + iproto.PREFIX_SIZE], "big")
 
 
 def _scramble(secret: str, salt: bytes) -> bytes:
