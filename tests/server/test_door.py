@@ -21,8 +21,10 @@ from penstock.model.task import Draft
 from penstock.model.tube import KINDS, new_tube
 from penstock.server import book
 from penstock.server.auth import EVERYTHING
+from penstock.server.core import STALLED
 from penstock.server.door import Link
 from penstock.server.peer import Peer
+from penstock.server.settings import Limits
 from penstock.wire import codec, talk
 
 
@@ -44,7 +46,7 @@ class Far:
         self.core = running.server.core
         self.answers: dict[int, tuple[bool, bytes]] = {}
         self._came: dict[int, asyncio.Future[None]] = {}
-        self.link = Link(self.core, running.server.sessions, Peer("far", EVERYTHING), self._send)
+        self.link = Link(running.server.book, Peer("far", EVERYTHING), self._send, lambda: None, Limits())
         self.welcome = talk.decode_welcome(run(self._hello(name, incarnation)))
 
     def _send(self, number: int, failed: bool, payload: bytes) -> None:
@@ -206,18 +208,20 @@ async def gone(far: Far) -> None:
 
 
 def test_what_a_server_is_asked_while_it_stands_still_is_not_done_for_who_has_gone(server: Running) -> None:
-    other, session, stands = Far(server, "m"), fresh(), threading.Event()
+    other, session, stands, gone = Far(server, "m"), fresh(), threading.Event(), threading.Event()
     put(other, "1")
 
     def stand_still() -> None:
         stands.set()
-        threading.Event().wait(0.5)
+        gone.wait()
+        threading.Event().wait(2 * STALLED)
 
     with Raw(server.server.port()) as raw:
         raw.ask(call(1, "penstock.hello", -1, 0, codec.pack(talk.Hello(codec.VERSION, "n", None))))
         loop().call_soon_threadsafe(stand_still)
         stands.wait()
         raw.send(call(2, "penstock.do", 1, 0, codec.encode_ops([ops.Take("jobs", 1, session)])))
+    gone.set()
     until(lambda: len(server.server.doors["port"].connections) == 0)
     assert states(other) == [("1", "ready", 0)]
 

@@ -12,10 +12,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
-from penstock.model import ops
-from penstock.model.session import Session
+from penstock.engines.refund import Grant, refunds
 from penstock.model.state import Event
 from penstock.model.task import Record
 from penstock.model.tube import TubeConfig
@@ -40,14 +38,6 @@ NAME = 100
 """How long the name that an engine gives itself may be."""
 
 
-class Grant(NamedTuple):
-    """Tasks of one tube that an answer grants."""
-
-    tube: str
-    session: Session
-    leases: tuple[ops.Lease, ...]
-
-
 class Sent(NamedTuple):
     """An answer."""
 
@@ -63,15 +53,6 @@ class Sent(NamedTuple):
     def size(self) -> int:
         """How much there is to keep."""
         return len(self.payload or b"")
-
-
-def grants(requests: Sequence[ops.Op[Any]], answers: Sequence[Any]) -> list[Grant]:
-    """What takes were granted."""
-    return [
-        Grant(op.tube, op.session, tuple(ops.Lease(record.id, record.token) for record in answer))
-        for op, answer in zip(requests, answers, strict=True)
-        if type(op) is ops.Take and type(answer) is list and answer
-    ]
 
 
 class Client:
@@ -153,17 +134,9 @@ class Book:
         self.incarnation = str(uuid.uuid4())
         """Differs from one start of a server to the next: only this one knows what it has answered."""
         self.aside = ThreadPoolExecutor(ASIDE, "penstock aside")
-        self._core = core
+        self.core = core
         self._clients: dict[str, Client] = {}
         self._listeners: dict[str, set[Link]] = {}
-
-    @staticmethod
-    def of(core: Core) -> Book:
-        """The book of a server."""
-        book = _books.get(core)
-        if book is None:
-            book = _books[core] = Book(core)
-        return book
 
     def greet(self, name: str, incarnation: str | None, link: Link) -> tuple[Client, bool]:
         """An engine has connected; answers whether it was known, and has not been elsewhere meanwhile."""
@@ -176,6 +149,7 @@ class Book:
         known = client is not None
         if old is not None and old is not link and not old.leaving:
             old.lost()  # its end has not been noticed here yet
+            old.cut()
         if client is None:
             self._make_room()
             client = Client()
@@ -192,19 +166,20 @@ class Book:
             away = (name for name, client in self._clients.items() if client.link is None)
             del self._clients[next(away, None) or next(iter(self._clients))]
 
-    def give_back(self, granted: Iterable[Grant]) -> None:
-        """Nobody hears of these: they come back as though they had not been offered."""
-        for tube, session, leases in granted:
-            for lease in leases:
-                self._core.ask(ops.Release(tube, lease, session, refund=True), _log_refusal)
-
     def lost(self, name: str, client: Client, link: Link) -> None:
         """A connection is closed; what its engine has not heard is kept for a while."""
         for tube in [tube for tube, links in self._listeners.items() if link in links]:
             self.unlisten(tube, link)
         if client.link is link:
             client.link = None
-            client.forgetting = self._core.loop.call_later(SECONDS, self._forget, name, client)
+            client.forgetting = self.core.loop.call_later(SECONDS, self._forget, name, client)
+
+    def close(self) -> None:
+        """The server ends; threads end with what they are doing."""
+        self.aside.shutdown(wait=False)
+        for client in self._clients.values():
+            if client.forgetting is not None:
+                client.forgetting.cancel()
 
     def _forget(self, name: str, client: Client) -> None:
         if client.link is None and self._clients.get(name) is client:
@@ -217,7 +192,7 @@ class Book:
         links = self._listeners.setdefault(tube, set())
         links.add(link)
         if len(links) == 1:
-            self._core.engine.listen(tube, self._changed)
+            self.core.engine.listen(tube, self._changed)
 
     def unlisten(self, tube: str, link: Link) -> None:
         """Tell it no more."""
@@ -225,7 +200,7 @@ class Book:
         links.discard(link)
         if tube in self._listeners and not links:
             del self._listeners[tube]
-            self._core.engine.listen(tube, None)
+            self.core.engine.listen(tube, None)
 
     def is_heard(self, tube: str) -> bool:
         """Whether somebody listens there."""
@@ -233,7 +208,7 @@ class Book:
 
     def _changed(self, config: TubeConfig, record: Record, event: Event) -> None:
         """In the thread that made the change, before its answer is given: what is sent now arrives before that."""
-        self._core.soon(self._spread, config, record, event)
+        self.core.soon(self._spread, config, record, event)
 
     def _spread(self, config: TubeConfig, record: Record, event: Event) -> None:
         links = self._listeners.get(config.name)
@@ -243,9 +218,12 @@ class Book:
                 link.push(payload)
 
 
+def give_back(core: Core, granted: Iterable[Grant]) -> None:
+    """Nobody hears of these."""
+    for op in refunds(granted):
+        core.ask(op, _log_refusal)
+
+
 def _log_refusal(answer: Any) -> None:
     if isinstance(answer, BaseException):
-        log.info("a task that was granted to a lost connection comes back with its session: %s", answer)
-
-
-_books: WeakKeyDictionary[Core, Book] = WeakKeyDictionary()
+        log.info("a task that was granted to nobody comes back with its session: %s", answer)

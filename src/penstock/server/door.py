@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from penstock.engines.line import Producer, Taker, Waiter, Watcher
+from penstock.engines.refund import grants
 from penstock.model import ops
 from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
 from penstock.model.task import Record
 from penstock.server import sight
-from penstock.server.book import NAME, Book, Client, Sent, grants
-from penstock.server.core import Core, Wait, log
+from penstock.server.book import NAME, Book, Client, Sent, give_back
+from penstock.server.core import Wait, log
 from penstock.server.peer import Peer
 from penstock.server.roles import DISCARD, LISTEN, TRANSACT
-from penstock.server.sessions import Sessions
 from penstock.server.settings import MIB, Limits
 from penstock.server.spell import Spell, over
 from penstock.wire import codec, talk
@@ -52,12 +52,14 @@ DONE = codec.pack(None)
 class Link:
     """One connection of a remote engine. Everything is called in the loop."""
 
-    def __init__(self, core: Core, sessions: Sessions, peer: Peer, send: Send, limits: Limits | None = None) -> None:
-        self._core = core
+    def __init__(self, book: Book, peer: Peer, send: Send, cut: Callable[[], object], limits: Limits) -> None:
+        """cut ends the connection: its engine has another one by now."""
+        self._core = book.core
         self._peer = peer
         self._send = send
-        self._limits = limits or Limits()
-        self._book = Book.of(core)
+        self.cut = cut
+        self._limits = limits
+        self._book = book
         self._client: Client | None = None
         self._name = ""
         self._waits: dict[int, Wait] = {}
@@ -108,7 +110,7 @@ class Link:
             return True
         if sent is not None:
             client.redo(number)
-            self._book.give_back(sent.grants)
+            give_back(self._core, sent.grants)
             if sent.pure:
                 self._core.fence()
                 return False
@@ -181,7 +183,7 @@ class Link:
         granted = grants(requests, answers)
         pure = bool(granted) and all(type(op) is ops.Take for op in requests)
         if granted and self._hearer(number) is None:
-            self._book.give_back(granted)
+            give_back(self._core, granted)
             if pure:
                 self._forget(number)
                 return
@@ -197,7 +199,7 @@ class Link:
         for index, record in enumerate(answer):
             size += len(record.data)
             if size > GRANTED and index:
-                self._book.give_back(grants((op,), (answer[index:],)))
+                give_back(self._core, grants((op,), (answer[index:],)))
                 return answer[:index]
         return None
 
@@ -373,7 +375,7 @@ class Link:
             answer = self._fewer(op, answer) or answer
         granted = grants((op,), (answer,))
         if granted and self._hearer(number) is None:
-            self._book.give_back(granted)
+            give_back(self._core, granted)
             self._forget(number)
             return
         self._tell(number, Sent(False, codec.encode_answer(op, answer), granted, bool(granted), waited=True))

@@ -10,6 +10,7 @@ import grpc
 
 from penstock import calls
 from penstock.engines.line import Answer, Producer, Taker, Waiter, Watcher
+from penstock.engines.refund import grants
 from penstock.model import ops
 from penstock.model.duration import FOREVER
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, SessionExpired, UsageError
@@ -17,6 +18,7 @@ from penstock.model.session import Session, parse_uuid
 from penstock.model.task import Record
 from penstock.model.tube import TubeConfig
 from penstock.server.auth import Login
+from penstock.server.book import give_back
 from penstock.server.core import Wait, log
 from penstock.server.peer import Peer
 from penstock.wire import status
@@ -214,11 +216,8 @@ class Call:
             raise
 
     def give_back(self, op: ops.Take, answer: Answer) -> None:
-        """Nobody got these tasks, records or leases, so the attempt does not count."""
-        if isinstance(answer, list):
-            for held in answer:
-                lease = ops.Lease(held.id, held.token)
-                self.core.ask(ops.Release(op.tube, lease, op.session, refund=True), _given_back)
+        """Nobody got these tasks, records or leases."""
+        give_back(self.core, grants((op,), (answer,)))
 
     def within(self, timeout: int | None) -> float | None:
         """Seconds to wait: an answer must reach the caller before the deadline of the call."""
@@ -285,11 +284,6 @@ def raised(answer: Answer) -> Answer:
 def closing() -> EngineUnavailable:
     """What calls are told that come too late."""
     return EngineUnavailable("the server is closing; connect again", "not_done")
-
-
-def _given_back(answer: Answer) -> None:
-    if isinstance(answer, BaseException) and not isinstance(answer, PenstockError):
-        log.error("a task that nobody got could not be given back: %r", answer)
 
 
 def clipped(timeout: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,6 +19,8 @@ from penstock.wire._generated import penstock_pb2 as pb
 
 FRAMING = 64
 """Bytes that a frame counts beside its payload."""
+SLOW = (grpc.StatusCode.RESOURCE_EXHAUSTED, "answers are not read; connect again")
+MOVED = (grpc.StatusCode.ABORTED, "this engine has connected anew")
 
 
 class Wire:
@@ -33,7 +36,8 @@ class Wire:
         self.open = 0
         self.over = False
         self.cut = asyncio.Event()
-        """Set if the client reads too slowly."""
+        """Set if the client is to go; `why` says so to it."""
+        self.why: tuple[grpc.StatusCode, str] | None = None
         self.room = asyncio.Event()
         self.room.set()
         """Unset while too many requests have no answer."""
@@ -72,7 +76,13 @@ class Wire:
         if self._written > written:
             self._look_later()
             return
+        log.warning("%s reads too slowly, and was cut off", self._context.peer())
+        self.end(SLOW)
+
+    def end(self, why: tuple[grpc.StatusCode, str]) -> None:
+        """Cut the client off. It is told when it reads again; nothing is kept for it until then."""
         self.close()
+        self.why = why
         self.cut.set()
 
     def close(self) -> None:
@@ -117,7 +127,7 @@ class EngineStream:
         desk = self._desk
         await context.send_initial_metadata((("penstock", "in"),))  # by this a client knows that it was let in
         wire = Wire(context, desk.limits)
-        link = Link(desk.core, desk.server.sessions, peer, wire.send, desk.limits)
+        link = Link(desk.server.book, peer, wire.send, partial(wire.end, MOVED), desk.limits)
         desk.links[link] = peer
         works = (_read(requests, link, wire), wire.write(), desk.closing.wait(), wire.cut.wait())
         parts = [asyncio.ensure_future(work) for work in works]
@@ -136,10 +146,8 @@ class EngineStream:
             for part in parts:
                 part.cancel()
             desk.later(desk.server.sessions.leave(peer))
-        if wire.cut.is_set():
-            log.warning("%s reads too slowly, and was cut off", peer.address)
-            # It is told when it reads again; nothing is kept for it until then.
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "answers are not read; connect again")
+        if wire.why is not None:
+            await context.abort(*wire.why)
 
 
 async def _read(requests: AsyncIterator[pb.Frame], link: Link, wire: Wire) -> Any:

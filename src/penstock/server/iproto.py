@@ -94,8 +94,7 @@ class IprotoDoor(Door):
         """What carries the requests of the library's own clients."""
         from penstock.server.door import Link
 
-        core, sessions = self.server.core, self.server.sessions
-        made = Link(core, sessions, connection.peer, connection.send_answer, self.limits)
+        made = Link(self.server.book, connection.peer, connection.send_answer, connection.transport.abort, self.limits)
         if self._retiring:
             self.server.core.loop.call_soon(connection.say_bye)
         return made

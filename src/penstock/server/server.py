@@ -12,6 +12,7 @@ from typing import Any
 from penstock.engines import Engine, engine_name, open_engine
 from penstock.model.clock import Clock
 from penstock.server.auth import Login, Logins
+from penstock.server.book import Book
 from penstock.server.core import Core
 from penstock.server.listening import listening
 from penstock.server.logins import read_logins
@@ -50,6 +51,7 @@ class Server:
 
     core: Core
     sessions: Sessions
+    book: Book
     logins: Logins
     tls: ssl.SSLContext | None
 
@@ -81,6 +83,7 @@ class Server:
         slow = settings.durability == "strict" or engine_name(settings.url) == "postgresql"
         self.core = Core(self._engine, loop, threaded=slow, limits=settings.limits)
         self.sessions = Sessions(self.core)
+        self.book = Book(self.core)
         for name, module in DOORS.items():
             if getattr(settings, name) is not None:
                 self.doors[name] = await import_module(module).open_door(self)
@@ -108,6 +111,7 @@ class Server:
             await door.close()
         if self._engine is not None:
             self.sessions.close()
+            self.book.close()
             await self.core.close()
             await asyncio.get_running_loop().run_in_executor(None, self._engine.close)
 
