@@ -1,4 +1,4 @@
-"""Streams of gRPC: a session, tasks as they come, and the door of the library's own clients."""
+"""Streams of gRPC: a session, and tasks as they come."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from penstock.model.session import parse_uuid
 from penstock.model.task import Record
 from penstock.model.tube import check_text
 from penstock.server.grpc_calls import Call, Context, Desk, closing, refuse
-from penstock.server.grpc_verbs import fill_tasks, take_op
+from penstock.server.grpc_reply import fill_tasks
+from penstock.server.grpc_verbs import take_op
 from penstock.server.peer import Peer
 from penstock.server.sessions import KEPT_TTL
 from penstock.wire._generated import penstock_pb2 as pb

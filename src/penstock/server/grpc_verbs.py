@@ -24,16 +24,14 @@ from penstock.model.state import Reason, State
 from penstock.model.task import Draft, Record
 from penstock.model.tube import TubeConfig, check_count, check_name, check_text
 from penstock.server.grpc_calls import Call, Verb, clipped, closing
-from penstock.wire import messages, status
+from penstock.server.grpc_reply import MAX_REPLY, Room, fill_tasks, fitting
+from penstock.wire import messages
 from penstock.wire._generated import penstock_pb2 as pb
 from penstock.wire.messages import delay_of, given, id_of, length_of
 
 MAX_PAGE = 10_000
-MAX_REPLY = 4 * 1024 * 1024 - 65_536
-"""Bytes of a reply with many tasks: clients of gRPC refuse more than 4 MiB unless they are told otherwise."""
-ROUGHLY = 512
-"""Bytes of a task beside its data, at most, unless it has failed or has a result."""
-FRAMING = 8
+MAX_UUIDS = MAX_REPLY // 48
+"""New ids of this sort that a reply can have."""
 JSON = pb.Draft.JSON_FIELD_NUMBER
 TOKEN = pb.AckRequest.Finish.TOKEN_FIELD_NUMBER
 _decode = msgspec.json.Decoder().decode
@@ -139,6 +137,8 @@ async def put(request: pb.PutRequest, call: Call) -> pb.PutReply:
     config = await call.desk.config(name)
     if config.hooks or config.id == "function":
         raise UsageError(f"tube {name!r} has rules in Python: put into it with the library")
+    if config.id == "uuid" and len(request.drafts) > MAX_UUIDS:
+        raise UsageError(f"a reply has room for {MAX_UUIDS} ids of this tube, got more drafts: put them in parts")
     drafts: list[Draft | PenstockError] = []
     for message in request.drafts:
         try:
@@ -155,11 +155,14 @@ async def put(request: pb.PutRequest, call: Call) -> pb.PutReply:
             answers = [closing() if isinstance(answer, TubeFull) else answer for answer in answers]
     reply = pb.PutReply()
     add = reply.results.add
+    room = Room(len(drafts))
     for answer in calls.merged(drafts, answers):
         if isinstance(answer, PenstockError):
-            add(error=status.message(answer))
+            add(error=room.error(answer))
         else:
-            messages.placed(answer, add())
+            messages.placed(answer, result := add())
+            if type(answer.record.id) is not int and not room.has(result.id):
+                result.ClearField("id")
     return reply
 
 
@@ -184,26 +187,6 @@ async def take(request: pb.TakeRequest, call: Call) -> pb.TakeReply:
     return reply
 
 
-def fill_tasks(tasks: Any, records: list[Record], held: bool = False) -> int:
-    """Write records into a reply, as many as it may have; answers how many those are."""
-    rough = 0
-    for record in records:
-        messages.fill(tasks.add(), record, held)
-        rough += len(record.data) + ROUGHLY + len(record.errors or "") + len(record.result or "")
-    return fitting(tasks) if rough > MAX_REPLY // 4 else len(records)  # a character may have 4 bytes
-
-
-def fitting(items: Any) -> int:
-    """Leave out of a reply what is too much; the first stays in any case. Answers how many there are."""
-    size = 0
-    for number, item in enumerate(items):
-        size += item.ByteSize() + FRAMING
-        if size > MAX_REPLY and number:
-            del items[number:]
-            break
-    return len(items)
-
-
 async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
     """Finish tasks; what is refused is named."""
     name = check_name(request.tube)
@@ -218,10 +201,11 @@ async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
     good = tuple(item for item in items if isinstance(item, ops.Finish))
     answers = iter(await call.execute(ops.Ack(name, good, await call.session())))
     reply = pb.AckReply()
+    room = Room(len(items))
     for index, item in enumerate(items):
         answer = next(answers) if isinstance(item, ops.Finish) else item
         if isinstance(answer, PenstockError):
-            reply.refused.add(index=index, error=status.message(answer))
+            reply.refused.add(index=index, error=room.error(answer))
     reply.done = len(items) - len(reply.refused)
     return reply
 
