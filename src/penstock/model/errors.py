@@ -50,6 +50,8 @@ class PenstockError(Exception):
     """The root. Catch this to catch everything Penstock raises on purpose."""
 
     code: ClassVar[str] = "error"
+    detail: ClassVar[str] = ""
+    """The attribute that says more than the text, and is the second argument; "" if there is none of plain text."""
 
     @classmethod
     def exit_status(cls) -> int:
@@ -67,6 +69,7 @@ class EngineUnavailable(PenstockError):
     """The store did not answer. `outcome` says whether the operation may have happened."""
 
     code = "engine_unavailable"
+    detail = "outcome"
 
     def __init__(self, message: str, outcome: str = "not_done") -> None:
         super().__init__(message)
@@ -131,6 +134,7 @@ class NotOwner(PenstockError):
     """Another session holds the task. `owner` is that session's public name."""
 
     code = "not_owner"
+    detail = "owner"
 
     def __init__(self, message: str, owner: str = "") -> None:
         super().__init__(message)
@@ -141,6 +145,7 @@ class LeaseLost(PenstockError):
     """The lease is over and nothing was changed. `now` says what became of the task."""
 
     code = "lease_lost"
+    detail = "now"
 
     def __init__(self, message: str, now: str = "gone") -> None:
         super().__init__(message)
@@ -220,3 +225,4 @@ ALL: tuple[type[PenstockError], ...] = (
     SessionExpired,
     BatchError,
 )
+BY_CODE: dict[str, type[PenstockError]] = {PenstockError.code: PenstockError} | {cls.code: cls for cls in ALL}

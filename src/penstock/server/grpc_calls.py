@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from penstock import calls
-from penstock.engines.line import Answer, Producer, Taker, Waiter, Watcher
+from penstock.engines.line import Answer, Producer, Taker, Waiter, Watcher, raised
 from penstock.engines.refund import grants
 from penstock.model import ops
 from penstock.model.duration import FOREVER
@@ -22,6 +22,7 @@ from penstock.server.book import give_back
 from penstock.server.core import Wait, log
 from penstock.server.peer import Peer
 from penstock.wire import status
+from penstock.wire.status import NotKnown
 
 if TYPE_CHECKING:
     from penstock.server.door import Link
@@ -36,10 +37,6 @@ NO_LOGIN = (
 )
 Context = Any
 """A grpc.aio.ServicerContext; the library has no types."""
-
-
-class NotKnown(AccessDenied):
-    """Nobody knows who calls, so nothing is looked at."""
 
 
 class Desk:
@@ -274,13 +271,6 @@ class Call:
             raise SessionExpired("the session's stream has ended")
 
 
-def raised(answer: Answer) -> Answer:
-    """The answer, or the exception that it is."""
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
-
-
 def closing() -> EngineUnavailable:
     """What calls are told that come too late."""
     return EngineUnavailable("the server is closing; connect again", "not_done")
@@ -311,7 +301,4 @@ def handler(desk: Desk, verb: Verb) -> Callable[[Any, Context], Awaitable[Any]]:
 
 async def refuse(context: Context, error: PenstockError) -> None:
     """End a call with the status of an error."""
-    code, text, metadata = status.trailer(error)
-    if isinstance(error, NotKnown):
-        code = grpc.StatusCode.UNAUTHENTICATED
-    await context.abort(code, text, metadata)
+    await context.abort(*status.trailer(error))

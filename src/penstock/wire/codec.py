@@ -97,29 +97,23 @@ class Failure(msgspec.Struct, omit_defaults=True):
     code: str
     text: str
     detail: str = ""
-    """outcome, owner or now."""
+    """Of the attribute that says more."""
     results: list[Any] | None = None
 
 
 LOST_PART = "lost_part"
-ERRORS: dict[str, type[PenstockError]] = {
-    PenstockError.code: PenstockError,
-    LOST_PART: Lost,
-    **{kind.code: kind for kind in errors.ALL},
-}
-_CODES = {kind: code for code, kind in ERRORS.items()}
-_DETAILS = {"engine_unavailable": "outcome", LOST_PART: "outcome", "not_owner": "owner", "lease_lost": "now"}
+_ERRORS: dict[str, type[PenstockError]] = {**errors.BY_CODE, LOST_PART: Lost}
+_CODES = {kind: code for code, kind in _ERRORS.items()}
 
 
 def failure(error: BaseException) -> Failure:
     """An error as it is sent; one that is not ours may have come in the middle of anything."""
-    code = next((_CODES[kind] for kind in type(error).__mro__ if kind in _CODES), None)
-    if code is None:
+    if not isinstance(error, PenstockError):
         error = EngineUnavailable(f"the server failed: {type(error).__name__}: {error}", "unknown")
-        code = error.code
+    code = next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
     text = str(error).encode("utf-8", "backslashreplace").decode()
     results = [_result(item) for item in error.results] if isinstance(error, errors.BatchError) else None
-    return Failure(code, text, getattr(error, _DETAILS.get(code, ""), ""), results)
+    return Failure(code, text, getattr(error, error.detail, ""), results)
 
 
 def _result(item: Any) -> Any:
@@ -128,10 +122,10 @@ def _result(item: Any) -> Any:
 
 def error_of(sent: Failure) -> PenstockError:
     """The error that was sent, as the same class."""
-    kind = ERRORS.get(sent.code, PenstockError)
+    kind = _ERRORS.get(sent.code, PenstockError)
     if kind is errors.BatchError:
         return errors.BatchError(sent.text, [_result_of(item) for item in sent.results or ()])
-    return kind(sent.text, sent.detail) if sent.code in _DETAILS else kind(sent.text)
+    return kind(sent.text, sent.detail) if kind.detail else kind(sent.text)
 
 
 def _result_of(item: Any) -> Any:

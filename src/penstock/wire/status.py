@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -17,11 +16,18 @@ DETAILS = "penstock-error-bin"
 MAX_TEXT = 1000
 """Characters of an error's text: all trailing metadata of a call must fit into 8 KiB."""
 Status = grpc.StatusCode
+
+
+class NotKnown(errors.AccessDenied):
+    """Nobody knows who calls, so nothing is looked at: another status than that of who may not."""
+
+
 STATUS: dict[type[PenstockError], grpc.StatusCode] = {
     errors.UsageError: Status.INVALID_ARGUMENT,
     errors.EngineUnavailable: Status.UNAVAILABLE,
     errors.SchemaMismatch: Status.FAILED_PRECONDITION,
     errors.AccessDenied: Status.PERMISSION_DENIED,
+    NotKnown: Status.UNAUTHENTICATED,
     errors.TubeNotFound: Status.NOT_FOUND,
     errors.NotWritable: Status.FAILED_PRECONDITION,
     errors.PayloadTooLarge: Status.INVALID_ARGUMENT,
@@ -38,48 +44,49 @@ STATUS: dict[type[PenstockError], grpc.StatusCode] = {
     errors.WaitTimeout: Status.DEADLINE_EXCEEDED,
     errors.SessionExpired: Status.ABORTED,
     errors.BatchError: Status.INVALID_ARGUMENT,
-}
-CLASSES: dict[str, type[PenstockError]] = {PenstockError.code: PenstockError} | {cls.code: cls for cls in errors.ALL}
-_MORE: dict[type[PenstockError], Callable[[Any], dict[str, Any]]] = {
-    errors.EngineUnavailable: lambda error: {"outcome": error.outcome},
-    errors.NotOwner: lambda error: {"owner": error.owner},
-    errors.LeaseLost: lambda error: {"now": error.now},
-    errors.TaskFailed: lambda error: {"task": _record(error.task)},
-    errors.BatchError: lambda error: {"results": [_item(result) for result in error.results]},
-}
-_BACK: dict[type[PenstockError], Callable[[pb.Error], tuple[Any, ...]]] = {
-    errors.EngineUnavailable: lambda found: (found.outcome,),
-    errors.NotOwner: lambda found: (found.owner,),
-    errors.LeaseLost: lambda found: (found.now,),
-    errors.TaskFailed: lambda found: (found.task if found.HasField("task") else None,),
-    errors.BatchError: lambda found: (
-        [error(item.error) if item.HasField("error") else None for item in found.results],
-    ),
+    PenstockError: Status.UNKNOWN,
 }
 
 
-def _record(task: Any) -> pb.Task | None:
+def _task(task: Any) -> pb.Task:
     """The task of an error: a record, what a facade shows, or a message already."""
-    if task is None or isinstance(task, pb.Task):
-        return task
-    return messages.task(getattr(task, "_record", task))
+    return task if isinstance(task, pb.Task) else messages.task(getattr(task, "_record", task))
 
 
 def _item(result: Any) -> pb.Error.Item:
     return pb.Error.Item(error=message(result)) if isinstance(result, PenstockError) else pb.Error.Item()
 
 
+def _kind(error: PenstockError) -> type[PenstockError]:
+    """The class by which an error is known here: its own, or the nearest that it extends."""
+    return next(cls for cls in type(error).__mro__ if cls in STATUS)
+
+
 def message(error: PenstockError) -> pb.Error:
     """An error as a message."""
-    kind = next(cls for cls in type(error).__mro__ if cls in STATUS or cls is PenstockError)
-    more = _MORE[kind](error) if kind in _MORE else {}
-    return pb.Error(code=kind.code, message=str(error)[:MAX_TEXT], **more)
+    kind = _kind(error)
+    made = pb.Error(code=kind.code, message=str(error)[:MAX_TEXT])
+    if kind.detail:
+        setattr(made, kind.detail, getattr(error, kind.detail))
+    elif isinstance(error, errors.TaskFailed):
+        if error.task is not None:
+            made.task.CopyFrom(_task(error.task))
+    elif isinstance(error, errors.BatchError):
+        made.results.extend(map(_item, error.results))
+    return made
 
 
 def error(found: pb.Error) -> PenstockError:
     """The other way round of message(): the same class, text and attributes."""
-    cls = CLASSES.get(found.code, PenstockError)
-    return cls(found.message, *_BACK[cls](found)) if cls in _BACK else cls(found.message)
+    cls = errors.BY_CODE.get(found.code, PenstockError)
+    if cls.detail:
+        return cls(found.message, getattr(found, cls.detail))
+    if cls is errors.TaskFailed:
+        return errors.TaskFailed(found.message, found.task if found.HasField("task") else None)
+    if cls is errors.BatchError:
+        results = [error(item.error) if item.HasField("error") else None for item in found.results]
+        return errors.BatchError(found.message, results)
+    return cls(found.message)
 
 
 def trailer(error: PenstockError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]:
@@ -88,8 +95,7 @@ def trailer(error: PenstockError) -> tuple[grpc.StatusCode, str, tuple[tuple[str
     if details.ByteSize() > 4 * MAX_TEXT:
         # What does not fit is left out: the task, or the refusals of a batch.
         details = pb.Error(code=details.code, message=details.message, outcome=details.outcome, now=details.now)
-    status = STATUS.get(type(error), Status.UNKNOWN)
-    return status, details.message, ((CODE, details.code), (DETAILS, details.SerializeToString()))
+    return STATUS[_kind(error)], details.message, ((CODE, details.code), (DETAILS, details.SerializeToString()))
 
 
 def error_of(failed: Any) -> PenstockError:
