@@ -2,9 +2,10 @@
 -- '{"mode": "drive", ...}' is a client program with many connections that does the same to any server.
 -- Driving prints one line of JSON.
 local clock = require('clock')
-local fiber = require('fiber')
 local json = require('json')
 local net_box = require('net.box')
+package.path = (arg[0]:match('^.*/') or './') .. '?.lua;' .. package.path
+local work = require('work')
 
 local asked = json.decode(arg[1])
 local CREATE = 'local name, type, cfg = ... ; queue.create_tube(name, type, cfg)'
@@ -20,45 +21,25 @@ local function serve()
     io.flush()
 end
 
-local function payload(n) return {url = 'http://example.com/page', n = n} end
-
 local function drive()
     local connections, puts = {}, {}
     for c = 1, asked.callers do
         connections[c] = net_box.connect('127.0.0.1:' .. asked.port)
         if not connections[c]:ping() then error('no connection: ' .. tostring(connections[c].error)) end
     end
-    local options = {}
-    if asked.kind:match('ttl$') then options.ttl, options.ttr = 3600, 600 end
-    connections[1]:eval(CREATE, {'bench', asked.kind, options})
+    connections[1]:eval(CREATE, {'bench', asked.kind, work.times(asked.kind)})
 
     local function cycle(connection, n, timed)
         local before = clock.monotonic()
-        connection:call('queue.tube.bench:put', {payload(n)})
+        connection:call('queue.tube.bench:put', {work.payload(n)})
         if timed then puts[#puts + 1] = clock.monotonic() - before end
         local task = connection:call('queue.tube.bench:take', {10})
         if task == nil then error('a task that was put could not be taken') end
         connection:call('queue.tube.bench:ack', {task[1]})
     end
 
-    -- The work shared by connections; what is not done within the limit is not done.
     local function together(count, callers, timed)
-        local fibers, done, start = {}, 0, clock.monotonic()
-        for c = 1, callers do
-            fibers[c] = fiber.new(function()
-                for n = c, count, callers do
-                    if clock.monotonic() - start > asked.limit then break end
-                    cycle(connections[c], n, timed)
-                    done = done + 1
-                end
-            end)
-            fibers[c]:set_joinable(true)
-        end
-        for _, each in ipairs(fibers) do
-            local fine, problem = each:join()
-            if not fine then error(problem) end
-        end
-        return done, done / (clock.monotonic() - start)
+        return work.together(count, callers, asked.limit, function(n, c) cycle(connections[c], n, timed) end)
     end
 
     local warm = together(math.max(asked.callers, math.floor(asked.count / 10)), asked.callers, false)
