@@ -453,7 +453,7 @@ def test_a_partial_and_a_decorated_function_keep_their_types() -> None:
 def test_only_the_type_of_the_data_has_to_exist() -> None:
     q = penstock.connect("memory:")
 
-    def job(page: Page, run: OnlyForTheChecker, limit: Another = None) -> Nowhere: ...  # type: ignore  # noqa: F821
+    def job(page: Page, run: OnlyForTheChecker, limit: Another = None) -> Nowhere: ...  # type: ignore[name-defined]  # noqa: F821
 
     handler = q.handler("jobs")(job)
     handler.put(Page("a"))
