@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.shell import end_started
+from tests.server.clients import Client
 from tests.support import postgres
+from tests.support.servers import Running
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +29,17 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """What outlives a server."""
     found: str = request.getfixturevalue("database") if request.param == "postgres" else str(tmp_path / "tasks.db")
     return found
+
+
+@pytest.fixture
+def connect(server: Running) -> Iterator[Any]:
+    """Makes clients of tarantool/queue, of the test's server if no other is named, and closes them at its end."""
+    made: list[Client] = []
+
+    def connect(to: Running = server, **options: Any) -> Client:
+        made.append(Client(to.server.port(), **options))
+        return made[-1]
+
+    yield connect
+    for client in made:
+        client.close()

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from tests.server.clients import Client
-from tests.support.servers import Running
-from tests.worker.bench import until
-
-from penstock.testing import ManualClock
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def server(request: Any, tmp_path: Any, clock: ManualClock) -> Iterator[Running]:
-    with Running("memory:" if request.param == "memory" else str(tmp_path / "tasks.db"), clock) as running:
-        yield running
-
-
-@pytest.fixture
-def connect(server: Running) -> Iterator[Any]:
-    made: list[Client] = []
-
-    def connect() -> Client:
-        made.append(Client(server.server.port()))
-        return made[-1]
-
-    yield connect
-    for client in made:
-        client.close()
+from tests.server.facade.waiters import waiting
 
 
 @pytest.fixture
 def client(connect: Any) -> Client:
+    """One that has no tubes."""
     made: Client = connect()
     return made
 
@@ -73,11 +46,11 @@ def test_a_take_waits_as_long_as_it_says(server, client, connect, clock):
     client.call("queue.put", "first")
     client.call("queue.take")
     waiter = connect().later("queue.take", 5)
-    until(lambda: server.server.core.engine.store.waiting("queue") == 1)
+    waiting(server, "queue")
     put = client.call("queue.put", "x")[0]
     assert waiter.result() == [{**put, "status": "T"}]
     waiter = connect().later("queue.take", 5)
-    until(lambda: server.server.core.engine.store.waiting("queue") == 1)
+    waiting(server, "queue")
     clock.advance(5)
     assert waiter.result() == []
 
