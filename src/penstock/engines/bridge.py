@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from penstock.engines import Engine, open_engine
 from penstock.engines.line import Answer, Waiter, raised
+from penstock.engines.refund import Grant, grants, refunds
 from penstock.engines.store import Callback, log
 from penstock.engines.transactor import AwaitedTransactor, Transactor
 from penstock.model import ops
@@ -227,14 +228,14 @@ class AsyncEngine:
                 future.set_result(answer)
 
     def _undo(self, op: ops.Op[Any], answer: Answer) -> None:
-        """A cancelled take that was granted meanwhile gives the task back as if it had not been offered."""
-        if isinstance(op, ops.Take) and isinstance(answer, list):
-            self._spawn(self._give_back(op, answer), self._give_backs)
+        """A cancelled take that was granted meanwhile gives the task back."""
+        if granted := grants((op,), (answer,)):
+            self._spawn(self._give_back(granted), self._give_backs)
 
-    async def _give_back(self, op: ops.Take, records: list[Any]) -> None:
-        for record in records:
+    async def _give_back(self, granted: list[Grant]) -> None:
+        for asked in [self._ask(op) for op in refunds(granted)]:
             with contextlib.suppress(PenstockError):  # the lease may have ended in another way
-                await self._ask(ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True))
+                await asked
 
     async def wait(self, waiter: Waiter, seconds: float | None) -> Answer:
         """Wait until served or until the time is over."""
@@ -287,8 +288,7 @@ class AsyncEngine:
         with contextlib.suppress(PenstockError):
             await enlisted
         await self._withdraw(waiter, served)
-        if isinstance(waiter.op, ops.Take) and isinstance(waiter.answer, list):
-            await self._give_back(waiter.op, waiter.answer)
+        await self._give_back(grants((waiter.op,), (waiter.answer,)))
 
     async def dismiss(self) -> None:
         """Nobody waits here any more, and what cancelled calls were granted has been given back."""

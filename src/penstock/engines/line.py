@@ -7,7 +7,6 @@ was served. Takers that want one lane stand before those that take anything.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import threading
 from collections import OrderedDict
@@ -16,7 +15,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from penstock.model import ops
-from penstock.model.errors import PenstockError, TubeFull
+from penstock.model.errors import TubeFull
 from penstock.model.state import State
 
 Answer = Any
@@ -278,19 +277,17 @@ class Lines:
                 self._serve_lanes(takers.lanes, attempt)
             if not self._serve(takers.any, attempt, MOST):
                 for taker in list(takers.draining):
-                    self._offer(taker, attempt((taker.op,))[0])
+                    self._try((taker,), attempt)
         if tube in self._watchers:
             for watcher in list(self._watchers[tube]):
-                self._offer(watcher, attempt((watcher.op,))[0])
+                self._try((watcher,), attempt)
 
     def _serve(self, line: Line, attempt: Attempt, most: int) -> bool:
         """Serve a line until somebody is refused; then answers False. More and more are tried at a time."""
         number = 1
         while line:
             waiters = line.first(number) if number == 1 else _alike(line.first(number))
-            answers = attempt([waiter.op for waiter in waiters])
-            served = [self._offer(waiter, answer) for waiter, answer in zip(waiters, answers, strict=True)]
-            if not all(served):
+            if not self._try(waiters, attempt):
                 return False
             number = min(2 * number, most)
         return True
@@ -303,12 +300,25 @@ class Lines:
             _, lane = heapq.heappop(first)
             line = lanes[lane]
             taker = next(iter(line))
-            if self._offer(taker, attempt((taker.op,))[0]):
+            if self._try((taker,), attempt):
                 if lane in lanes:
                     heapq.heappush(first, (next(iter(line)).place, lane))
             else:
                 for other in [other for other in line if other.op.drain]:  # type: ignore[attr-defined]
-                    self._offer(other, attempt((other.op,))[0])
+                    self._try((other,), attempt)
+
+    def _try(self, waiters: Sequence[Waiter], attempt: Attempt) -> bool:
+        """Try waiters once; answers whether all of them were served."""
+        tried = [waiter.op for waiter in waiters]
+        answers = attempt(tried)
+        try:
+            served = [self._offer(waiter, answer) for waiter, answer in zip(waiters, answers, strict=True)]
+            return all(served)
+        except BaseException:  # of a signal in this thread: the others are told what they got
+            for waiter, op, answer in zip(waiters, tried, answers, strict=True):
+                if waiter.done or waiter.op is op:
+                    self._offer(waiter, answer)
+            raise
 
     def _offer(self, waiter: Waiter, answer: Answer) -> bool:
         served = waiter.offer(answer)
@@ -348,14 +358,6 @@ def one_by_one(
     return answers[: len(requests)]
 
 
-def give_back(store: Any, op: ops.Op[Any], answer: Answer) -> None:
-    """What a take was granted for a caller that has gone comes back as if it had not been offered."""
-    if isinstance(op, ops.Take) and isinstance(answer, list) and answer:
-        leases = [ops.Lease(record.id, record.token) for record in answer]
-        with contextlib.suppress(PenstockError):
-            store.execute_many([ops.Release(op.tube, lease, op.session, refund=True) for lease in leases])
-
-
 def raised(answer: Answer) -> Answer:
     """The answer, or the exception that it is."""
     if isinstance(answer, BaseException):
@@ -363,4 +365,4 @@ def raised(answer: Answer) -> Answer:
     return answer
 
 
-__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "give_back", "in_two", "one_by_one", "raised"]
+__all__ = ["Answer", "Lines", "Producer", "Taker", "Waiter", "Watcher", "in_two", "one_by_one", "raised"]

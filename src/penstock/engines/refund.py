@@ -32,6 +32,4 @@ def grants(requests: Sequence[ops.Op[Any]], answers: Sequence[Any]) -> list[Gran
 
 def refunds(granted: Iterable[Grant]) -> list[ops.Release]:
     """Ops that give it back. Done twice they do no harm: a lease that has ended is refused."""
-    return [
-        ops.Release(tube, lease, session, refund=True) for tube, session, leases in granted for lease in leases
-    ]
+    return [ops.Release(tube, lease, session, refund=True) for tube, session, leases in granted for lease in leases]

@@ -9,24 +9,24 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from penstock.engines.group import Group
 from penstock.engines.keeper import Bell, Keeper
-from penstock.engines.line import Answer, Lines, Waiter, give_back, in_two, raised
+from penstock.engines.kept import KeptSessions
+from penstock.engines.line import Answer, Lines, Waiter, in_two, raised
+from penstock.engines.refund import grants, refunds
 from penstock.engines.scan import Scan
-from penstock.engines.signs import Signs
 from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
 from penstock.model.duration import SECOND
-from penstock.model.errors import EngineUnavailable, UsageError
-from penstock.model.session import Session
+from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.model.state import Event
 from penstock.model.task import Change, Record
 from penstock.model.tube import TubeConfig
@@ -58,16 +58,13 @@ class Committed(NamedTuple):
     next_due: int | None
 
 
-class Store(ABC):
+class Store(KeptSessions):
     """What memory and SQLite share: grouping, waiting, callbacks, keepalive."""
 
-    writable = True
     lasting = False
     """True for a store that stays when its last queue is closed: a named one in memory."""
     poll_seconds: float | None = None
     """How often to look for changes of other processes while somebody waits here."""
-    kept_together = 100
-    """Sessions that are kept alive in one transaction."""
     scanner = "penstock.engines.scan"
     """The module that reads for scan(); those of the engines load optional parts."""
     holdings = ""
@@ -76,12 +73,12 @@ class Store(ABC):
     """True if asking blocks nobody: ask() sends, and the answer comes by itself."""
 
     def __init__(self, name: str, clock: Clock) -> None:
+        super().__init__(clock)
         self.name = name
-        self.clock = clock
         self.users = 0
         self.closed = False
         self._pid = os.getpid()
-        self._group = Group(self._perform)
+        self._group = Group(self._perform, self.give_back)
         self._mutex = self._group.mutex
         self._owner: int | None = None
         self._held = False
@@ -89,21 +86,8 @@ class Store(ABC):
         self._listeners: dict[str, Callback] = {}
         self._outbox: deque[tuple[Callback, TubeConfig, Record, Event]] = deque()
         self._announcing = threading.RLock()
-        self._sessions: dict[str, Session] = {}
-        self._keeping: dict[str, set[int]] = {}
-        """Which engines of this process keep a session alive; two queues may share one."""
-        self._alive_at: dict[str, int] = {}
-        self._signs = Signs()
-        self._next_alive = 0
-        """No session has to be kept alive before this moment."""
         self._next_tick: int | None = 0
         self._keeper: Keeper | None = None
-        self._cancelled: dict[str, list[int]] = {}
-
-    @property
-    def cancelled(self) -> set[int]:
-        """Tokens of tasks held here that were asked to cancel, as of the last keepalive."""
-        return {token for tokens in list(self._cancelled.values()) for token in tokens}
 
     # -- what an engine does -----------------------------------------------------------------------
 
@@ -148,17 +132,36 @@ class Store(ABC):
 
     def execute(self, op: ops.Op[R], strict: bool = True) -> R:
         """Perform one op; what it refuses is raised."""
-        result: R = raised(self.execute_many((op,), strict)[0])
-        return result
+        answers: list[Answer] = []
+        try:
+            answers = self.execute_many((op,), strict)
+            result: R = raised(answers[0])
+            return result
+        except BaseException:
+            if answers:
+                self.give_back((op,), answers)
+            raise
 
     def execute_many(self, requests: Sequence[ops.Op[Any]], strict: bool = True) -> list[Answer]:
         """Perform ops, together with those of other threads that came meanwhile."""
         if self.closed or self._owner is not None or self._pid != os.getpid():
             self.check_usable()
-        answers = self._group.perform(requests, strict)
-        if self._outbox:
-            self._announce()
-        return answers
+        answers: list[Answer] = []
+        try:
+            answers = self._group.perform(requests, strict)
+            if self._outbox:
+                self._announce()
+            return answers
+        except BaseException:
+            if answers:
+                self.give_back(requests, answers)
+            raise
+
+    def give_back(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Answer]) -> None:
+        """A signal has come: nobody has what these were granted."""
+        if granted := grants(requests, answers):
+            with suppress(PenstockError):
+                self.execute_many(refunds(granted))
 
     def ask(self, requests: Sequence[ops.Op[Any]], then: Callable[[Callable[[], list[Answer]]], None]) -> None:
         """Where it is prompt: send ops and come back. `then` gets what tells the answers, when they are there."""
@@ -176,17 +179,22 @@ class Store(ABC):
                 self._let_time_serve()
             if late := self._lines.late(requests):
                 return in_two(requests, late, lambda some: self._perform_or_fail(some, strict))
+        done: Committed | None = None
         try:
             done = self.commit(requests, strict)
-        except Exception:
-            if len(requests) == 1:
+            if done.next_due is not None or done.announced:
+                self.note(done)
+            if self._lines.count and done.touched:
+                self._serve(done.touched, strict)
+            return done.answers
+        except BaseException as error:
+            if done is not None:  # of a signal: whom this concerns is told first
+                self._group.late = error
+                self._serve(done.touched, strict)
+                return done.answers
+            if len(requests) == 1 or not isinstance(error, Exception):
                 raise
             return [self._alone(op, strict) for op in requests]
-        if done.next_due is not None or done.announced:
-            self.note(done)
-        if self._lines.count and done.touched:
-            self._serve(done.touched, strict)
-        return done.answers
 
     def _alone(self, op: ops.Op[Any], strict: bool) -> Answer:
         """One op of a group that failed as a whole: its error is nobody else's."""
@@ -308,7 +316,7 @@ class Store(ABC):
             self.withdraw(waiter)
         except BaseException:
             self.withdraw(waiter)
-            give_back(self, waiter.op, waiter.answer)  # a signal has come: nobody has it
+            self.give_back((waiter.op,), (waiter.answer,))
             raise
         return raised(waiter.answer)
 
@@ -352,34 +360,7 @@ class Store(ABC):
             self._listeners[tube] = callback
         return old
 
-    # -- sessions and time -------------------------------------------------------------------------
-
-    def hear(self, uuid: str, ttl: int) -> None:
-        """Somebody far away has given a sign of life for a session; it need not be written down yet to count."""
-        self._signs.hear(uuid, ttl, self.clock.now())
-
-    def lives(self) -> set[str]:
-        """Sessions that must not end now: those kept here, and those heard of."""
-        return {*self._sessions, *self._signs.alive(self.clock.now())}
-
-    def keep(self, session: Session, engine: int) -> None:
-        """Keep a session alive from now on, for one of the engines on this store."""
-        self._keeping.setdefault(session.uuid, set()).add(engine)
-        self._alive_at[session.uuid] = self.clock.now()
-        self._sessions[session.uuid] = session
-        moment = self.clock.now() + session.ttl // 3
-        if moment < self._next_alive:
-            self._next_alive = moment
-            if self._keeper is not None:
-                self._keeper.poke()
-
-    def lose(self, session: Session, engine: int) -> None:
-        """Stop keeping a session alive once no engine on this store does."""
-        keeping = self._keeping.get(session.uuid, set())
-        keeping.discard(engine)
-        if not keeping:
-            for known in (self._keeping, self._sessions, self._alive_at, self._cancelled):
-                known.pop(session.uuid, None)
+    # -- time --------------------------------------------------------------------------------------
 
     def beat(self) -> float:
         """Keep sessions alive, do what is due, look for changes; answers seconds until the next time."""
@@ -397,33 +378,6 @@ class Store(ABC):
         if self.users <= 0 and self.forsaken is not None:
             self.forsaken(self)
         return max(0.0005, min(pauses))
-
-    def _keep_sessions(self, now: int) -> list[float]:
-        """Keep those alive that it is time for, all together; answers the seconds until the next time."""
-        if now >= self._next_alive:
-            due: list[Session] = []
-            self._next_alive = now + SECOND
-            for session in self._kept_alive():
-                moment = self._alive_at.get(session.uuid, now) + session.ttl // 3
-                if moment <= now:
-                    due.append(session)
-                    moment = now + session.ttl // 3
-                self._next_alive = min(self._next_alive, moment)
-            self._keep_alive(due)
-        return [(self._next_alive - now) / SECOND]
-
-    def _kept_alive(self) -> list[Session]:
-        """None where nothing can be written: a standby keeps its sessions from the moment it is promoted."""
-        return list(self._sessions.values()) if self.writable else []
-
-    def _keep_alive(self, sessions: Sequence[Session]) -> None:
-        for start in range(0, len(sessions), self.kept_together):
-            some = sessions[start : start + self.kept_together]
-            self._alive_at.update((session.uuid, self.clock.now()) for session in some)
-            answers = self.execute_many([ops.KeepAlive(session) for session in some], strict=False)
-            for session, tokens in zip(some, answers, strict=True):
-                if session.uuid in self._sessions:
-                    self._cancelled[session.uuid] = raised(tokens)
 
     _foreign_at = _ticked_at = 0
     forsaken: Callable[[Store], None] | None = None

@@ -95,8 +95,7 @@ class Asked(Request):
             with contextlib.suppress(PenstockError):
                 answers = self._decoded(said)
                 self._store.granted(self.ops, answers)
-                for op, answer in zip(self.ops, answers, strict=True):
-                    self._store.give_back(op, answer)
+                self._store.give_back(self.ops, answers)
             self._store.undigested.discard(self)
 
     def failed(self, error: PenstockError) -> None:
@@ -209,7 +208,7 @@ class Waiting(Request):
     def _serve(self, answer: Answer) -> None:
         self._store.granted((self.waiter.op,), (answer,))
         if self.abandoned:
-            self._store.give_back(self.waiter.op, answer)
+            self._store.give_back((self.waiter.op,), (answer,))
         elif not self.waiter.offer(answer):
             deadline = self.waiter.deadline
             if self.left or (deadline is not None and deadline <= self._store.clock.now()):

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from penstock.engines.line import Answer, Waiter, raised
+from penstock.engines.refund import Grant, grants, refunds
 from penstock.engines.remote.asked import Asked, Parts, Waiting, lost_leases, not_done, taking
 from penstock.engines.remote.channel import Channel, too_long
 from penstock.engines.remote.clock import ServerClock
@@ -138,14 +139,10 @@ class RemoteStore(Store):
                     if record.token > self._seen.get(op.tube, 0):
                         self._seen[op.tube] = record.token
 
-    def give_back(self, op: ops.Op[Any], answer: Answer) -> None:
-        """What nobody waits for any more goes back as if it had not been offered."""
-        if isinstance(op, ops.Take) and isinstance(answer, list) and answer:
-            leases = [ops.Lease(record.id, record.token) for record in answer]
+    def give_back(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Answer]) -> None:
+        if granted := grants(requests, answers):
             with contextlib.suppress(EngineUnavailable):
-                self.ask(
-                    [ops.Release(op.tube, lease, op.session, refund=True) for lease in leases], lambda answers: None
-                )
+                self.ask(refunds(granted), lambda answers: None)
 
     # -- after a connection was lost -----------------------------------------------------------------
 
@@ -165,12 +162,9 @@ class RemoteStore(Store):
                 raise held
             lost = lost_leases(held, doubtful, self._seen)
             if lost:
-                self._over(
-                    link,
-                    [ops.Release(it.tube, ops.Lease(it.id, it.token), session, refund=True) for it in lost],
-                )
+                self._over(link, refunds(Grant(it.tube, session, (ops.Lease(it.id, it.token),)) for it in lost))
 
-    def _over(self, link: Link, requests: list[ops.Op[Any]]) -> list[Answer]:
+    def _over(self, link: Link, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
         return codec.decode_answers(requests, self.channel.exchange(link, "do", codec.encode_ops(requests)))
 
     # -- waiting -----------------------------------------------------------------------------------
@@ -230,7 +224,7 @@ class RemoteStore(Store):
             if not waiter.done and waiting is not None:
                 waiting.abandoned = True
         if waiter.done:
-            self.give_back(waiter.op, waiter.answer)
+            self.give_back((waiter.op,), (waiter.answer,))
         elif waiting is not None:
             self.leave(waiter)
             self._waits.pop(waiter, None)

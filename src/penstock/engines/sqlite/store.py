@@ -162,6 +162,7 @@ class SqliteStore(Store):
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         tx = self._tx
+        answers: list[Answer] = []
         try:
             if not self.writable:
                 return self._read(requests)
@@ -170,13 +171,16 @@ class SqliteStore(Store):
             tx.begin()
             answers = [self._answer(requests[0])] if len(requests) == 1 else self._merged(requests)
             tx.commit()
+            return Committed(answers, tx.touched, tx.announced, tx.next_due())
         except apsw.Error as error:
             self._roll_back()
             raise unavailable(self._place.path, error) from error
-        except BaseException:
-            self._roll_back()
-            raise
-        return Committed(answers, tx.touched, tx.announced, tx.next_due())
+        except BaseException as error:
+            if not answers or not tx.finish():
+                self._roll_back()
+                raise
+            self._group.late = error  # of a signal: those whose ops were done are told so first
+            return Committed(answers, tx.touched, tx.announced, tx.next_due())
 
     def _merged(self, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
         return merge.perform(requests, self._answer, lambda batch: crowd.perform(self._tx, batch, self.clock.now()))

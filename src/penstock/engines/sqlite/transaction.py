@@ -89,6 +89,19 @@ class SqliteTransaction(Transaction):
         if not self._main_first:
             self.main.execute("COMMIT")
         self._version = self.main.connection.data_version()
+        self._temporary_begun = False
+
+    def finish(self) -> bool:
+        """A signal came during commit(). If a part is committed the rest is, too; answers whether all is by now."""
+        began = [self.main] if self._temporary is None or not self._temporary_begun else [self._temporary, self.main]
+        still = [database for database in began if database.connection.in_transaction]
+        if len(still) == len(began):
+            return False
+        for database in still:
+            database.execute("COMMIT")
+        self._temporary_begun = False
+        self.forget()
+        return True
 
     def _commit_temporary(self) -> None:
         """Two files are not committed at once; who is killed in between must leave nothing that hurts the others."""
@@ -97,7 +110,6 @@ class SqliteTransaction(Transaction):
             self.main.execute("COMMIT")
         self._temporary.execute("COMMIT")
         self._temporary_version = self._temporary.connection.data_version()
-        self._temporary_begun = False
 
     def flush(self) -> None:
         """Write back the small rows of the tubes that were used."""
@@ -107,7 +119,7 @@ class SqliteTransaction(Transaction):
 
     def rollback(self) -> None:
         """Undo everything, and trust nothing that was loaded."""
-        for database in (self._temporary if self._temporary_begun else None, self.main):
+        for database in (self._temporary, self.main):
             if database is not None and database.connection.in_transaction:
                 database.execute("ROLLBACK")
         self._temporary_begun = False
