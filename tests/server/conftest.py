@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.cli.shell import end_started
 from tests.server.clients import Client
-from tests.support import postgres
+from tests.support import grpcs, postgres
 from tests.support.servers import Running
 
 
@@ -43,3 +43,17 @@ def connect(server: Running) -> Iterator[Any]:
     yield connect
     for client in made:
         client.close()
+
+
+@pytest.fixture
+def grpc_server() -> Iterator[Running]:
+    """A store in memory, behind gRPC alone."""
+    with Running("memory:", port=None, grpc_port=0) as running:
+        yield running
+
+
+@pytest.fixture
+def grpc_client(server: Running) -> Iterator[grpcs.Client]:
+    """One without a session, of the test's server."""
+    with grpcs.Client(server.grpc_url) as made:
+        yield made

@@ -54,7 +54,7 @@ class Raw:
 
     def __init__(self, port: int, timeout: float = 30.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
-        self._buffer = b""
+        self._buffer = bytearray()
         try:
             self.greeting = self._take(GREETING)
         except BaseException:
@@ -70,7 +70,8 @@ class Raw:
             if not more:
                 raise EOFError
             self._buffer += more
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return taken
 
     def answer(self) -> Answer:

@@ -77,7 +77,7 @@ class Met(Raw):
 
     def __init__(self, made: socket.socket) -> None:
         self.socket = made
-        self._buffer = b""
+        self._buffer = bytearray()
         self._take(GREETING)
 
     def task(self) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -11,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgpack
 import pytest
 import tarantool
 from tests.cli.shell import PATIENCE
+from tests.server.raw import Raw, call
 from tests.support.serving import Serving
 
 import penstock
-
-CALL, TYPE, SYNC, NAME, TUPLE = 10, 0, 1, 0x22, 0x21
 
 
 @pytest.fixture
@@ -42,49 +41,26 @@ def metrics(server: Serving) -> str:
         return text
 
 
-def call(sync: int, name: str, *args: Any) -> bytes:
-    """A request as it goes over the wire."""
-    body = msgpack.packb({TYPE: CALL, SYNC: sync}) + msgpack.packb({NAME: name, TUPLE: args})
-    return b"\xce" + len(body).to_bytes(4, "big") + body
-
-
-class Raw:
-    """A connection that sends what it likes, and reads when it likes."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
-        self._file = self.socket.makefile("rb")
-        assert self._file.read(128).startswith(b"Tarantool")
-
-    def answer(self) -> int | None:
-        """The number of the next answer; None at the end."""
-        prefix = self._file.read(5)
-        if not prefix:
-            return None
-        frame = self._file.read(int.from_bytes(prefix[1:], "big"))
-        unpacker = msgpack.Unpacker(strict_map_key=False)
-        unpacker.feed(frame)
-        header = unpacker.unpack()
-        assert header[TYPE] == 0
-        return int(header[SYNC])
-
-    def close(self) -> None:
-        self._file.close()
-        self.socket.close()
+def answered(client: Raw) -> int:
+    """The number of the next answer, which is no error."""
+    answer = client.answer()
+    assert answer.error is None
+    return answer.sync
 
 
 def test_everything_that_was_stored_was_answered(server: Serving, store: str):
     client = Raw(server.port)
-    client.socket.sendall(b"".join(call(number, "queue.tube.mail:put", number) for number in range(1, 3001)))
-    answered = [client.answer()]
+    client.send(b"".join(call(number, "queue.tube.mail:put", number) for number in range(1, 3001)))
+    done = [answered(client)]
     server.process.send_signal(signal.SIGTERM)
-    while (number := client.answer()) is not None:
-        answered.append(number)
+    with contextlib.suppress(EOFError):
+        while True:
+            done.append(answered(client))
     client.close()
     assert server.ended() == 0
     with penstock.connect(store) as queue:
         stored = [task.data for task in queue.tube("mail").tasks(limit=10_000)]
-    assert answered == stored and len(stored) >= 1
+    assert done == stored and len(stored) >= 1
 
 
 def test_takes_that_wait_end_with_nothing_and_nobody_new_comes_in(server: Serving):
@@ -118,36 +94,29 @@ def test_what_clients_of_tarantool_held_is_ready_again(server: Serving, store: s
         assert task is not None and task.data == "a"
 
 
-@pytest.fixture
-def slow(server: Serving, store: str) -> Iterator[Raw]:
+def slow(server: Serving, store: str) -> Raw:
     """A client that asks for much and reads nothing."""
     with penstock.connect(store) as queue:
         id = queue.tube("mail").put("x" * 1_000_000).id
     client = Raw(server.port)
-    client.socket.sendall(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
-    assert client.answer() == 1
-    yield client
-    client.close()
+    client.send(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
+    assert answered(client) == 1
+    return client
 
 
-def test_a_client_that_does_not_read_is_waited_for_and_then_left(server: Serving, slow: Raw):
-    assert server.stop() == 1
-    server.err.said("clients have not read their answers within 2 s: stopping without them")
+def test_a_client_that_does_not_read_is_waited_for_and_then_left(server: Serving, store: str):
+    with slow(server, store):
+        assert server.stop() == 1
+        server.err.said("clients have not read their answers within 2 s: stopping without them")
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):
-    with Serving(tmp_path, store, "--drain", "600") as server:
-        with penstock.connect(store) as queue:
-            id = queue.tube("mail").put("x" * 1_000_000).id
-        client = Raw(server.port)
-        client.socket.sendall(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
-        assert client.answer() == 1
+    with Serving(tmp_path, store, "--drain", "600") as server, slow(server, store):
         server.process.send_signal(signal.SIGTERM)
         server.err.said("SIGTERM: answering what was asked, then stopping")
         server.process.send_signal(signal.SIGTERM)
         server.err.said("SIGTERM again: stopping at once")
         assert server.ended() == 1
-        client.close()
 
 
 def test_clients_of_the_library_wait_for_the_next_server(tmp_path: Path, store: str):

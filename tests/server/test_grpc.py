@@ -29,11 +29,9 @@ def server(clock):
 
 
 @pytest.fixture
-def client(server):
-    made = Client(server.grpc_url)
-    made.open(name="ann")
-    yield made
-    made.close()
+def client(grpc_client):
+    grpc_client.open(name="ann")
+    return grpc_client
 
 
 def test_a_task_is_put_taken_and_acked(client):

@@ -20,9 +20,8 @@ from penstock.wire._generated import penstock_pb2 as pb
 
 
 @pytest.fixture
-def server():
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
+def server(grpc_server):
+    return grpc_server
 
 
 FORKING = """
@@ -109,8 +108,10 @@ def frames(client, requests):
 
 
 def test_a_client_that_does_not_read_is_cut_off():
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(unsent=4 << 20)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(unsent=4 << 20)) as server,
+        Client(server.grpc_url) as client,
+    ):
         client.create("jobs")
         client.put("jobs", f'"{"x" * 1_000_000}"')
         _, replies = frames(client, 200)
@@ -121,20 +122,20 @@ def test_a_client_that_does_not_read_is_cut_off():
             list(replies)
         assert failed.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert client.put("jobs", "2")[0].outcome == pb.OUTCOME_NEW
-        client.close()
 
 
 def test_requests_are_read_as_they_are_answered():
     """No more than the pipeline are taken in at once, and all are answered, in order."""
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(pipeline=3)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(pipeline=3)) as server,
+        Client(server.grpc_url) as client,
+    ):
         client.create("jobs")
         client.put("jobs", "1")
         feed, replies = frames(client, 100)
         assert [next(replies).number for _ in range(101)] == [-1, *range(1, 101)]
         feed.end()
         assert list(replies) == []
-        client.close()
 
 
 def test_frames_that_mean_nothing_hurt_nobody_else(server):

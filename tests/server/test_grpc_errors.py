@@ -33,10 +33,8 @@ def server():
 
 
 @pytest.fixture
-def client(server):
-    made = Client(server.grpc_url)
-    yield made
-    made.close()
+def client(grpc_client):
+    return grpc_client
 
 
 def refused(call, *args, **named):
@@ -303,29 +301,30 @@ def test_health_says_when_a_server_goes():
 
 
 def test_a_message_that_is_too_big_is_refused_and_the_connection_goes_on():
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(frame=100_000)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(frame=100_000)) as server,
+        Client(server.grpc_url) as client,
+    ):
         client.create("jobs")
         failed = refused(client.put, "jobs", f'"{"x" * 200_000}"')
         assert failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert client.put("jobs", "1")[0].outcome == pb.OUTCOME_NEW
-        client.close()
 
 
 def test_only_so_many_takes_may_wait():
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(waiting_each=2)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(waiting_each=2)) as server,
+        Client(server.grpc_url) as client,
+    ):
         client.create("jobs")
         client.open()
-        asked = pb.TakeRequest(tube="jobs", timeout_us=10**18)
-        first = [client.stub.Take.future(asked, metadata=client.session.metadata, timeout=30) for _ in range(2)]
+        first = [client.waiting("jobs") for _ in range(2)]
         until(lambda: server.server.core.engine.store.waiters == 2, "two should wait")
-        error = status.error_of(refused(client.call, "Take", asked))
+        error = status.error_of(refused(client.waiting("jobs").result))
         assert isinstance(error, errors.EngineUnavailable)
         assert error.outcome == "not_done"
         client.put("jobs", "1", "2")
         assert sorted(call.result().tasks[0].json for call in first) == ["1", "2"]
-        client.close()
 
 
 def test_a_port_that_is_taken_is_refused(server):

@@ -6,7 +6,7 @@ import threading
 
 import grpc
 import pytest
-from tests.support.grpcs import PATIENCE, Client, Feed, Stream, lease
+from tests.support.grpcs import FOR_EVER, PATIENCE, Client, Feed, Stream, lease
 from tests.support.postgres import until
 from tests.support.servers import Running, run
 
@@ -17,29 +17,24 @@ from penstock.wire import status
 from penstock.wire._generated import penstock_pb2 as pb
 
 SECOND = 1_000_000
-FOR_EVER = 101 * 365 * 24 * 3600 * SECOND
 
 
 @pytest.fixture
-def server():
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
+def server(grpc_server):
+    return grpc_server
 
 
 @pytest.fixture
-def client(server):
-    made = Client(server.grpc_url)
-    made.create("jobs")
-    yield made
-    made.close()
+def client(grpc_client):
+    grpc_client.create("jobs")
+    return grpc_client
 
 
 @pytest.fixture
 def other(server):
-    made = Client(server.grpc_url)
-    made.open()
-    yield made
-    made.close()
+    with Client(server.grpc_url) as made:
+        made.open()
+        yield made
 
 
 def refused(call, *args, **named):
@@ -150,9 +145,7 @@ def test_another_session_cannot_finish_a_task(client, other):
 
 def test_a_take_that_waits_ends_with_its_session(server, client):
     session = client.open()
-    waiting = client.stub.Take.future(
-        pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER), metadata=session.metadata, timeout=PATIENCE
-    )
+    waiting = client.waiting("jobs")
     wait_for_takers(server, 1)
     session.close()
     assert isinstance(refused(waiting.result), errors.SessionExpired)
@@ -164,19 +157,15 @@ def test_a_take_that_waits_ends_with_its_session(server, client):
 def test_a_session_is_the_same_however_its_uuid_is_written(server, client):
     session = client.open()
     named = (("penstock-session", session.opened.uuid.upper()),)
-    waiting = client.stub.Take.future(
-        pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER), metadata=named, timeout=PATIENCE
-    )
+    waiting = client.waiting("jobs", named)
     wait_for_takers(server, 1)
     session.close()
     assert isinstance(refused(waiting.result), errors.SessionExpired)
 
 
 def test_a_cancelled_take_takes_nothing(server, client):
-    session = client.open()
-    waiting = client.stub.Take.future(
-        pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER), metadata=session.metadata, timeout=PATIENCE
-    )
+    client.open()
+    waiting = client.waiting("jobs")
     wait_for_takers(server, 1)
     waiting.cancel()
     wait_for_takers(server, 0)
@@ -198,9 +187,7 @@ def test_a_take_ends_with_its_timeout(client):
 def test_a_take_is_served_by_a_put(client, other):
     other.create("mail")
     client.open()
-    waiting = client.stub.Take.future(
-        pb.TakeRequest(tube="mail", timeout_us=FOR_EVER), metadata=client.session.metadata, timeout=PATIENCE
-    )
+    waiting = client.waiting("mail")
     other.put("mail", '"hello"')
     assert waiting.result().tasks[0].json == '"hello"'
 
@@ -282,8 +269,10 @@ def test_connections_are_counted(server, client):
 
 
 def test_only_so_many_clients_are_let_in():
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server,
+        Client(server.grpc_url) as client,
+    ):
         client.open()
         second = Stream(client.stub)
         error = refused(client.open)
@@ -291,7 +280,6 @@ def test_only_so_many_clients_are_let_in():
         second.close()
         until(lambda: len(server.server.doors["grpc_port"].connections) == 1, "one should have gone")
         client.open()
-        client.close()
 
 
 def test_a_server_that_stops_ends_what_waits():
@@ -299,9 +287,7 @@ def test_a_server_that_stops_ends_what_waits():
     client = Client(server.grpc_url)
     client.create("jobs")
     client.open()
-    waiting = client.stub.Take.future(
-        pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER), metadata=client.session.metadata, timeout=PATIENCE
-    )
+    waiting = client.waiting("jobs")
     wait_for_takers(server, 1)
     stopping = threading.Thread(target=server.stop)
     stopping.start()
@@ -322,17 +308,20 @@ def test_a_stream_that_has_not_opened_its_session_hears_that_the_server_stops(se
 
 
 def test_a_stream_that_does_not_open_its_session_is_ended():
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(login_seconds=0.1)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(login_seconds=0.1)) as server,
+        Client(server.grpc_url) as client,
+    ):
         assert isinstance(refused(next, client.stub.Session(iter(Feed()), timeout=PATIENCE)), errors.UsageError)
         until(lambda: not server.server.doors["grpc_port"].connections, "it should be gone")
-        client.close()
 
 
 @pytest.mark.parametrize("kind", ["silent", "of one session"])
 def test_streams_count_as_clients_whatever_their_session(kind):
-    with Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server:
-        client = Client(server.grpc_url)
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(connections=2)) as server,
+        Client(server.grpc_url) as client,
+    ):
         uuid = client.open().opened.uuid
         door = server.server.doors["grpc_port"]
         if kind == "silent":
@@ -344,7 +333,6 @@ def test_streams_count_as_clients_whatever_their_session(kind):
         second.cancel()
         until(lambda: len(door.connections) == 1, "one should have gone")
         Stream(client.stub, uuid=uuid)
-        client.close()
 
 
 @pytest.mark.parametrize("ttl", [101 * 365 * 86400 * SECOND, 2**63 - 1])

@@ -19,18 +19,15 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-def server():
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
+def server(grpc_server):
+    return grpc_server
 
 
 @pytest.fixture
-def client(server):
-    made = Client(server.grpc_url)
-    made.create("jobs")
-    made.open()
-    yield made
-    made.close()
+def client(grpc_client):
+    grpc_client.create("jobs")
+    grpc_client.open()
+    return grpc_client
 
 
 class Taking:
@@ -193,12 +190,7 @@ def test_streams_beside_each_other_share_the_tasks(client):
 def test_acks_are_answered_while_many_takes_wait(server, client):
     client.put("jobs", "1")
     (task,) = client.take("jobs")
-    waiting = [
-        client.stub.Take.future(
-            pb.TakeRequest(tube="jobs", timeout_us=10**18), metadata=client.session.metadata, timeout=PATIENCE
-        )
-        for _ in range(300)
-    ]
+    waiting = [client.waiting("jobs") for _ in range(300)]
     until(lambda: server.server.core.engine.store.waiters == 300, "all should wait")
     assert client.ack("jobs", task).done == 1
     assert client.session.keep_alive() == []

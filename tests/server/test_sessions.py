@@ -72,6 +72,15 @@ def state(client: Client, number: int) -> bytes:
     return letter
 
 
+def left(client: Client, other: Client) -> tuple[int, bytes]:
+    """A task that another client had taken when it closed its connection, and that one's session."""
+    number = put(client)
+    other.call(TAKE, 0)
+    name: bytes = other.call("queue.identify")[0]
+    other.close()
+    return number, name
+
+
 def test_the_end_of_the_last_connection_gives_its_tasks_back(server, client, connect):
     number = put(client)
     other = connect()
@@ -150,10 +159,7 @@ def test_a_session_that_nobody_knows_cannot_be_joined(server, client, connect):
 
 def test_with_a_ttr_a_session_outlives_its_connections(server, client, connect):
     client.call("queue.cfg", {"ttr": 3600})
-    number, other = put(client), connect()
-    other.call(TAKE, 0)
-    name = other.call("queue.identify")[0]
-    other.close()
+    number, name = left(client, connect())
     until(lambda: len(server.server.doors["port"].connections) == 1)
     again = connect()
     assert state(client, number) == b"t"
@@ -164,10 +170,7 @@ def test_with_a_ttr_a_session_outlives_its_connections(server, client, connect):
 
 def test_after_the_ttr_a_session_that_nobody_came_back_to_ends(server, client, connect):
     client.call("queue.cfg", {"ttr": 0.05})
-    number, other = put(client), connect()
-    other.call(TAKE, 0)
-    name = other.call("queue.identify")[0]
-    other.close()
+    number, name = left(client, connect())
     assert client.call(TAKE, SOON) == [[number, b"t", b"x"]]
     assert "is unknown" in client.refused("queue.identify", name)[1]
 

@@ -13,6 +13,8 @@ from penstock.wire._generated import penstock_pb2_grpc
 
 PATIENCE = 30
 """Seconds after which a call that should have been answered fails its test."""
+FOR_EVER = 101 * 365 * 24 * 3600 * 1_000_000
+"""Microseconds: more than a century."""
 
 
 class Feed:
@@ -78,9 +80,17 @@ class Client:
         return self.session
 
     def call(self, verb: str, request: Any, timeout: float = PATIENCE, metadata: Any = None) -> Any:
-        if metadata is None:
-            metadata = self.session.metadata if self.session else ()
-        return getattr(self.stub, verb)(request, timeout=timeout, metadata=metadata)
+        return getattr(self.stub, verb)(request, timeout=timeout, metadata=self._metadata(metadata))
+
+    def waiting(self, tube: str, metadata: Any = None) -> Any:
+        """A take that waits for ever, as a future."""
+        request = pb.TakeRequest(tube=tube, timeout_us=FOR_EVER)
+        return self.stub.Take.future(request, metadata=self._metadata(metadata), timeout=PATIENCE)
+
+    def _metadata(self, given: Any) -> Any:
+        if given is not None:
+            return given
+        return self.session.metadata if self.session else ()
 
     # -- short forms -------------------------------------------------------------------------------
 
@@ -103,6 +113,12 @@ class Client:
         if self.session is not None:
             self.session.feed.end()
         self.channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def number(value: int) -> Any:
