@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from penstock.model import ops
 from penstock.model.errors import AccessDenied, shown
-from penstock.server.roles import Need, Role, need, tube_of
+from penstock.server.roles import BY_ID, Need, Role, need, tube_of
 
 BITS = 256
 SALT = 20
@@ -52,6 +53,18 @@ class Login(NamedTuple):
             raise AccessDenied(f"{needed.verb} needs a login: connect with a name and its secret")
         if needed.roles and not self.may(needed, tube):
             raise AccessDenied(_refusal(self.name, needed, tube))
+
+    def needs_lease(self, op: Any) -> bool:
+        """Whether an op names no lease, and the login may only do it with one. [rule 25]"""
+        needed = BY_ID.get(type(op))
+        return needed is not None and op.lease.token is None and not self.may(needed, op.tube)
+
+    def with_lease(self, op: Any, held: Iterable[ops.Held]) -> Any:
+        """The same op with the lease that its session has on the task; AccessDenied if there is none."""
+        for tube, task, token in held:
+            if (tube, task) == (op.tube, op.lease.id):
+                return replace(op, lease=ops.Lease(task, token))
+        raise AccessDenied(_refusal(self.name, BY_ID[type(op)], op.tube))
 
     def may(self, needed: Need, tube: str | None) -> bool:
         """Whether a right of the login is enough."""

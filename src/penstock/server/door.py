@@ -21,7 +21,7 @@ from penstock.server import sight
 from penstock.server.book import NAME, Book, Client, Sent, give_back
 from penstock.server.core import Wait, log
 from penstock.server.peer import Peer
-from penstock.server.roles import DISCARD, LISTEN, TRANSACT
+from penstock.server.roles import BY_ID, DISCARD, LISTEN, TRANSACT
 from penstock.server.settings import MIB, Limits
 from penstock.server.spell import Spell, over
 from penstock.wire import codec, talk
@@ -245,6 +245,9 @@ class Link:
                     self._look_at_session(op)
                 elif type(op) is ops.Discard:
                     self._peer.login.require(DISCARD, None)
+                elif type(op) in BY_ID and self._peer.login.needs_lease(op):
+                    self._do_some(number, requests)
+                    return
         except AccessDenied:
             self._do_some(number, requests)
             return
@@ -306,9 +309,9 @@ class Link:
                 answers[index] = error
 
         def work() -> Callable[[], None]:
-            for index in [index for index in allowed if type(requests[index]) is ops.Discard]:
+            for index in list(allowed):
                 try:
-                    self._check_job(requests[index])
+                    requests[index] = self._narrowed(requests[index])
                 except AccessDenied as error:
                     answers[index] = error
                     allowed.remove(index)
@@ -319,11 +322,14 @@ class Link:
 
         self._aside(number, work)
 
-    def _check_job(self, op: Any) -> None:
-        """A job may be discarded by who may put where it stages for. Called in a thread of its own."""
-        for staged in self._core.engine.execute(ops.ListStaged()):
-            if staged.job == op.job:
-                self._peer.login.require(DISCARD, staged.tube)
+    def _narrowed(self, op: Any) -> Any:
+        """An op as the login may do it, which the store has to be asked for. Called in a thread of its own."""
+        engine, login = self._core.engine, self._peer.login
+        if type(op) is ops.Discard:  # by who may put where the job stages for
+            for staged in engine.execute(ops.ListStaged()):
+                if staged.job == op.job:
+                    login.require(DISCARD, staged.tube)
+        return login.with_lease(op, engine.execute(ops.ListLeases(op.session))) if login.needs_lease(op) else op
 
     def _aside(self, number: int, work: Callable[[], Callable[[], None]]) -> None:
         """Do what takes long beside what everybody else asks for; it answers what to do in the loop then."""
@@ -446,6 +452,8 @@ class Link:
         self._peer.check(op)
         if type(op) is ops.Discard:
             self._peer.login.require(DISCARD, None)
+        elif self._peer.login.needs_lease(op):
+            self._peer.login.with_lease(op, ())
 
         def then(answer: Any) -> None:
             self._core.soon(self._answer, number, codec.encode_answer(op, answer))

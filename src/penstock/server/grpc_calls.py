@@ -159,6 +159,8 @@ class Call:
     async def execute(self, op: ops.Op[Any], long: bool = False) -> Any:
         """Perform an op; one that may take long gets a thread of its own."""
         self.check(op)
+        if self.login.needs_lease(op):
+            op = self.login.with_lease(op, await self.core.execute(ops.ListLeases(op.session)))  # type: ignore[attr-defined]
         if long:
             return await self.core.loop.run_in_executor(None, self.core.engine.execute, op)
         return await self.core.execute(op)

@@ -94,6 +94,12 @@ FACADE: dict[type[ops.Op[Any]], Need] = {
 }
 """What differs for clients of tarantool/queue, where who may take may also do these."""
 
+BY_ID: dict[type[ops.Op[Any]], Need] = {
+    ops.Bury: Need((ADMIN,), "bury what its session does not hold"),
+    ops.Touch: Need((ADMIN,), "touch what its session does not hold"),
+}
+"""Ops that change tasks that nobody holds as well, if they name no lease. [ADR 6]"""
+
 DISCARD = Need((PUT,), "discard a job")
 """On the tube that the job stages for; whoever has it on every tube need not be asked which."""
 LISTEN = Need((READ,), "listen")

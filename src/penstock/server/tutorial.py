@@ -1,6 +1,6 @@
 """The queue of Tarantool's tutorial: `queue.put`, `take`, `ack`, `release` and `stats`, without a tube's name.
 
-Its tasks are in a tube of their own, which the first call makes. Ids are nanoseconds, tasks are maps.
+Its tasks are in a tube of their own, which the first call makes that may. Ids are nanoseconds, tasks are maps.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Tutorial:
 
         def found(answer: Any) -> None:
             if isinstance(answer, TubeNotFound):
-                caller.attempt(ops.CreateTube(CONFIG, if_not_exists=True), route, then, found)
+                create = ops.CreateTube(CONFIG, if_not_exists=True)
+                caller.peer.check(create, True)
+                caller.attempt(create, route, then, found)
                 return
             caller.configs.add(raised(answer))
             route.run(route, args, then)
