@@ -37,6 +37,10 @@ class Signs:
                 return
         self._until[uuid] = now + min(ttl, LONGEST)
 
+    def until(self, uuid: str) -> int:
+        """When the last sign of a session is over; 0 if none was heard."""
+        return self._until.get(uuid, 0)
+
     def alive(self, now: int) -> set[str]:
         """Sessions whose last sign still counts. Called in any thread."""
         return {uuid for uuid, until in list(self._until.items()) if until > now}

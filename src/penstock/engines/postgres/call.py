@@ -20,7 +20,7 @@ class Context(NamedTuple):
     now: int | None
     """None: the server's clock says."""
     kept: str
-    """The sessions that this process keeps alive, as an array."""
+    """The sessions that this process keeps alive and the database may take for dead, as an array."""
     listened: list[int]
     relaxed: bool
     joined: bool = False

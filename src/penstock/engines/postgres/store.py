@@ -23,12 +23,13 @@ from penstock.engines.postgres import calls, migrations, templates, tubes
 from penstock.engines.postgres.answers import Tube
 from penstock.engines.postgres.calls import STORE_CALLS, TUBE_CALLS
 from penstock.engines.postgres.connections import Connections, Occupied, Undone, first_line, is_broken, refused, whole
+from penstock.engines.postgres.doubts import SIGNS, DoubtingStore
 from penstock.engines.postgres.listener import Listener
 from penstock.engines.postgres.place import Place
 from penstock.engines.postgres.recovery import Recovery
 from penstock.engines.postgres.transactor import BEGINNING, PostgresTransactor
 from penstock.engines.postgres.work import Said, Work
-from penstock.engines.store import Committed, Store
+from penstock.engines.store import Committed
 from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock
@@ -59,7 +60,7 @@ ASIDE = (
 """Ops that may take long, or must not wait for one that does."""
 
 
-class PostgresStore(Store):
+class PostgresStore(DoubtingStore):
     """One per process and schema."""
 
     kept_together = 1
@@ -178,10 +179,6 @@ class PostgresStore(Store):
     def names_of(self, numbers: Iterable[int]) -> set[str]:
         return {tube.config.name for tube in list(self._tubes.values()) if tube.number in numbers}
 
-    def kept(self) -> str:
-        """The sessions that this process keeps alive, as an array."""
-        return "{" + ",".join(self.lives() if self._signs else self._sessions) + "}"
-
     def awaited(self) -> set[str]:
         """Tubes that somebody of this process waits on."""
         return self._lines.tubes() if self._lines.count else set()
@@ -237,6 +234,7 @@ class PostgresStore(Store):
         self, connection: Connection, requests: Sequence[ops.Op[Any]], strict: bool, tries: int = DROPS
     ) -> Committed:
         self._see_listened(connection)
+        since = self.doubts.now() if [op for op in requests if isinstance(op, SIGNS)] else None
         work = Work(self, connection, not strict or all(op.weak for op in requests))
         alone = len(requests) == 1 and (type(requests[0]) in TUBE_CALLS or type(requests[0]) in STORE_CALLS)
         try:
@@ -253,6 +251,8 @@ class PostgresStore(Store):
             # A tube was dropped elsewhere, perhaps under this very tick, and perhaps made anew under another number.
             self._tubes.clear()
             return self._transact(connection, requests, strict, tries - 1)
+        if since is not None:
+            self.note_signs(requests, answers, since)
         return Committed(answers, work.touched, work.announced, work.next_due)
 
     def _see_listened(self, connection: Connection) -> None:
@@ -329,6 +329,7 @@ class PostgresStore(Store):
                 self._prepare(connection)
                 if self.writable:  # sessions that could not be kept here are kept from now on
                     self._alive_at.update(dict.fromkeys(self._sessions, 0))
+                    self.doubts.doubt_all()
         except psycopg.Error as error:
             raise refused(error) from None
         finally:
