@@ -336,14 +336,20 @@ def test_streams_count_as_clients_whatever_their_session(kind):
 
 
 @pytest.mark.parametrize("ttl", [101 * 365 * 86400 * SECOND, 2**63 - 1])
-def test_a_session_may_be_asked_to_live_for_ever(client, other, ttl):
-    client.put("jobs", "1")
-    session = client.open(session_ttl_us=ttl)
-    assert 0 < session.opened.session_ttl_us < ttl
-    (task,) = client.take("jobs")
-    session.close()
-    client.open(uuid=session.opened.uuid, session_ttl_us=0)
-    assert client.ack("jobs", task).done == 1
+def test_a_session_may_be_asked_to_live_for_ever_where_that_is_allowed(ttl):
+    limits = Limits(session_seconds=float("inf"))
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=limits) as server,
+        Client(server.grpc_url) as client,
+    ):
+        client.create("jobs")
+        client.put("jobs", "1")
+        session = client.open(session_ttl_us=ttl)
+        assert 0 < session.opened.session_ttl_us < ttl
+        (task,) = client.take("jobs")
+        session.close()
+        client.open(uuid=session.opened.uuid, session_ttl_us=0)
+        assert client.ack("jobs", task).done == 1
 
 
 def test_a_silence_of_nothing_is_none(client):

@@ -96,6 +96,9 @@ class Bounds:
     max_unsent: Annotated[
         int, typer.Option(metavar="BYTES", help="Of answers that a client does not read; then it is cut off.", **_LIMIT)
     ] = 64 * 1024 * 1024
+    max_session_ttl: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a session may outlive its client.", **_LIMIT)
+    ] = 24 * 3600.0
 
     def limits(self) -> Any:
         """As a server has them."""
@@ -111,6 +114,7 @@ class Bounds:
             connections=self.max_connections,
             waiting=self.max_waiting,
             unsent=self.max_unsent,
+            session_seconds=self.max_session_ttl,
         )
 
 

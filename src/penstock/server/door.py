@@ -8,6 +8,7 @@ remembered.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -21,9 +22,9 @@ from penstock.server import sight
 from penstock.server.book import NAME, Book, Client, Sent, give_back
 from penstock.server.core import Wait, log
 from penstock.server.peer import Peer
-from penstock.server.roles import BY_ID, DISCARD, LISTEN, TRANSACT
+from penstock.server.roles import BY_ID, DISCARD, LISTEN, TRANSACT, tube_of
 from penstock.server.settings import MIB, Limits
-from penstock.server.spell import Spell, over
+from penstock.server.spell import Spells
 from penstock.wire import codec, talk
 
 Send = Callable[[int, bool, bytes], None]
@@ -38,14 +39,13 @@ WAITERS: dict[type[ops.Op[Any]], Callable[[Any, int | None], Waiter]] = {
     ops.Put: Producer,
     ops.Watch: Watcher,
 }
-SPELLS = 100
-"""Transactions that one connection may have open."""
 SESSIONS = 1000
 """Sessions that one engine may have."""
 GRANTED = 16 * MIB
 """Bytes of data that one take is answered, beside the first task."""
 NUMBERS = 1 << 62
 OF_SESSIONS: frozenset[type[ops.Op[Any]]] = frozenset((ops.OpenSession, ops.Identify, ops.KeepAlive, ops.EndSession))
+IN_SESSION = frozenset(op for op in ops.ALL if "session" in {field.name for field in fields(op)})  # type: ignore[arg-type]
 DONE = codec.pack(None)
 
 
@@ -64,9 +64,7 @@ class Link:
         self._name = ""
         self._waits: dict[int, Wait] = {}
         """Those that came over this connection."""
-        self._spells: dict[int, Spell] = {}
-        self._begins: dict[int, None] = {}
-        """Transactions that have not begun yet."""
+        self._spells = Spells(book.core, limits.transaction_seconds)
         self._last = 0
         self._gone = False
         self._deaf = False
@@ -136,7 +134,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """True while a transaction is open, whose next request has not come yet."""
-        return bool(self._spells or self._begins)
+        return bool(self._spells)
 
     def end(self) -> None:
         """The client has closed its side: it hears nothing any more."""
@@ -147,8 +145,7 @@ class Link:
         if self._gone:
             return
         self._gone = self._deaf = True
-        for spell in list(self._spells.values()):
-            spell.undo()
+        self._spells.undo()
         for wait in list(self._waits.values()):
             wait.leave()
         if self._client is not None:
@@ -239,16 +236,10 @@ class Link:
             self._answer(number, codec.encode_answers((), ()))
             return
         try:
-            for op in requests:
-                self._peer.check(op)
-                if type(op) in OF_SESSIONS:
-                    self._look_at_session(op)
-                elif type(op) is ops.Discard:
-                    self._peer.login.require(DISCARD, None)
-                elif type(op) in BY_ID and self._peer.login.needs_lease(op):
-                    self._do_some(number, requests)
-                    return
-        except AccessDenied:
+            plain = all(map(self._admit, requests))
+        except PenstockError:
+            plain = False
+        if not plain:
             self._do_some(number, requests)
             return
         if any(_is_long(op) for op in requests):
@@ -277,12 +268,26 @@ class Link:
 
         return then
 
+    def _admit(self, op: Any) -> bool:
+        """Refuse what may not be done; answers False for what the store has to be asked about first."""
+        kind: Any = type(op)
+        self._peer.check(op)
+        if kind in IN_SESSION:
+            self._limits.check_session(op.session.ttl)
+            if kind in OF_SESSIONS:
+                self._look_at_session(op)
+            return kind not in BY_ID or not self._peer.login.needs_lease(op)
+        return kind is not ops.Discard or self._peer.login.may(DISCARD, None)
+
     def _look_at_session(self, op: Any) -> None:
         """Sessions that this engine is known to have live from now on, even if a transaction keeps all waiting."""
         assert self._client is not None
-        mine = self._client.sessions
-        if type(op) is ops.KeepAlive and op.session.uuid in mine:
-            self._core.engine.store.hear(op.session.uuid, op.session.ttl)
+        mine, clock = self._client.sessions, self._core.engine.clock
+        if type(op) is ops.KeepAlive:
+            if op.until is not None and not clock.manual:
+                self._limits.check_session(op.until - clock.now())
+            if op.session.uuid in mine:
+                self._core.engine.store.hear(op.session.uuid, op.session.ttl)
         elif type(op) is ops.OpenSession and len(mine) >= SESSIONS and op.session.uuid not in mine:
             raise EngineUnavailable(f"this client has {SESSIONS} sessions: the server's limit")
 
@@ -303,9 +308,9 @@ class Link:
         allowed = []
         for index, op in enumerate(requests):
             try:
-                self._peer.check(op)
+                self._admit(op)
                 allowed.append(index)
-            except AccessDenied as error:
+            except PenstockError as error:
                 answers[index] = error
 
         def work() -> Callable[[], None]:
@@ -351,7 +356,7 @@ class Link:
         op, kind = sent.op, WAITERS.get(type(sent.op))
         if kind is None:
             raise UsageError(f"{type(op).__name__} does not wait")
-        self._peer.check(op)
+        self._admit(op)
         if (waiting := len(self._peer.waits)) >= self._limits.waiting_each:
             raise EngineUnavailable(f"{waiting} calls of this connection wait already, which is the server's limit")
         limit = None if sent.limit is None or sent.limit >= FOREVER else max(0, sent.limit)
@@ -419,27 +424,7 @@ class Link:
 
     def _begin(self, number: int, payload: bytes) -> None:
         self._peer.login.require(TRANSACT, None)
-        if len(self._spells) + len(self._begins) >= SPELLS:
-            raise EngineUnavailable(f"this connection has {SPELLS} transactions open: the server's limit")
-        self._begins[number] = None
-        self._begin_next()
-
-    def _begin_next(self) -> None:
-        """In a file one transaction keeps all others waiting, so that a connection has one at a time."""
-        most = SPELLS if self._core.engine.name.startswith("postgres") else 1
-        while self._begins and len(self._spells) < most and not self._gone:
-            number = next(iter(self._begins))
-            del self._begins[number]
-            self._spells[number] = Spell(
-                self._core.engine,
-                self._limits.transaction_seconds,
-                partial(self._core.soon, self._transacted, number),
-                partial(self._core.soon, self._ended, number),
-            )
-
-    def _ended(self, number: int) -> None:
-        self._spells.pop(number, None)
-        self._begin_next()
+        self._spells.begin(number, partial(self._transacted, number))
 
     def _transacted(self, number: int, answer: Any) -> None:
         if isinstance(answer, BaseException):
@@ -449,19 +434,16 @@ class Link:
 
     def _in(self, number: int, payload: bytes) -> None:
         spell, op = talk.decode_in(payload)
-        self._peer.check(op)
-        if type(op) is ops.Discard:
-            self._peer.login.require(DISCARD, None)
-        elif self._peer.login.needs_lease(op):
-            self._peer.login.with_lease(op, ())
+        if not self._admit(op):
+            self._peer.login.require(BY_ID.get(type(op), DISCARD), tube_of(op))
 
         def then(answer: Any) -> None:
             self._core.soon(self._answer, number, codec.encode_answer(op, answer))
 
-        self._spell(spell).perform(op, then)
+        self._spells[spell].perform(op, then)
 
     def _commit(self, number: int, payload: bytes) -> None:
-        spell = self._spell(talk.decode_number(payload))
+        spell = self._spells[talk.decode_number(payload)]
         spell.commit(lambda answer: self._core.soon(self._transacted, number, answer))
 
     def _rollback(self, number: int, payload: bytes) -> None:
@@ -470,12 +452,6 @@ class Link:
             self._answer(number, DONE)
         else:
             spell.undo(lambda answer: self._core.soon(self._transacted, number, answer))
-
-    def _spell(self, number: int) -> Spell:
-        try:
-            return self._spells[number]
-        except KeyError:
-            raise over(self._limits.transaction_seconds) from None
 
 
 def _is_long(op: Any) -> bool:

@@ -103,6 +103,7 @@ class SessionStream:
     async def _open(self, peer: Peer, asked: pb.SessionRequest.Open) -> pb.SessionReply.Opened:
         sessions = self._desk.server.sessions
         peer.linger = min(length_of(asked, "session_ttl_us") or 0, FOREVER)
+        self._desk.limits.check_session(peer.linger)
         peer.address = check_text(given(asked, "name"), "name") or peer.address
         if asked.HasField("uuid"):
             session = await sessions.join(peer, parse_uuid(asked.uuid))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from penstock.model.duration import FOREVER, SECOND
+from penstock.model.errors import UsageError
 from penstock.server.tls import Tls
 
 MIB = 1024 * 1024
@@ -29,6 +31,17 @@ class Limits:
     """A connection that has to log in and does not is closed."""
     transaction_seconds: float = 10.0
     """How long a client may keep a transaction of the store open."""
+    session_seconds: float = 24 * 3600.0
+    """How long a session may outlive its client, and with it what that holds."""
+
+    def check_session(self, ttl: int) -> None:
+        """UsageError if a session, or its next sign of life, is meant to last longer than that."""
+        if ttl > self.session_seconds * SECOND:
+            asked = "for ever" if ttl >= FOREVER else f"{ttl / SECOND:g} s"
+            raise UsageError(
+                f"session_ttl is {asked}, and this server allows {self.session_seconds:g} s at most "
+                "(--max-session-ttl): ask for less"
+            )
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,18 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from penstock.engines import Engine
 from penstock.model import ops
 from penstock.model.errors import EngineUnavailable
 
+if TYPE_CHECKING:
+    from penstock.server.core import Core
+
+MOST = 100
+"""Transactions that one connection may have open."""
 Then = Callable[[Any], None]
 """Gets an answer or an exception; called in the transaction's thread."""
 
@@ -84,6 +90,63 @@ class Spell:
             except queue.Empty:
                 return
             then(None if what is False else over(self._seconds))
+
+
+class Spells:
+    """The transactions of one connection, by the number of the request that began them."""
+
+    def __init__(self, core: Core, seconds: float) -> None:
+        self._core = core
+        self._seconds = seconds
+        self._most = MOST if core.engine.name.startswith("postgres") else 1
+        """In a file one transaction keeps all others waiting, so that a connection has one at a time."""
+        self._open: dict[int, Spell] = {}
+        self._waiting: dict[int, Then] = {}
+        """Those that have not begun yet, and who is told when they have."""
+        self._gone = False
+
+    def __bool__(self) -> bool:
+        """Whether there are any."""
+        return bool(self._open or self._waiting)
+
+    def __getitem__(self, number: int) -> Spell:
+        """One that has not ended; EngineUnavailable."""
+        try:
+            return self._open[number]
+        except KeyError:
+            raise over(self._seconds) from None
+
+    def get(self, number: int) -> Spell | None:
+        """One, if it has not ended."""
+        return self._open.get(number)
+
+    def begin(self, number: int, then: Then) -> None:
+        """Begin one, as soon as there is room for it; `then` is called in the loop."""
+        if len(self._open) + len(self._waiting) >= MOST:
+            raise EngineUnavailable(f"this connection has {MOST} transactions open: the server's limit")
+        self._waiting[number] = then
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        while self._waiting and len(self._open) < self._most and not self._gone:
+            number = next(iter(self._waiting))
+            then = self._waiting.pop(number)
+            self._open[number] = Spell(
+                self._core.engine,
+                self._seconds,
+                partial(self._core.soon, then),
+                partial(self._core.soon, self._ended, number),
+            )
+
+    def _ended(self, number: int) -> None:
+        self._open.pop(number, None)
+        self._begin_next()
+
+    def undo(self) -> None:
+        """The connection is closed."""
+        self._gone = True
+        for spell in list(self._open.values()):
+            spell.undo()
 
 
 def over(seconds: float) -> EngineUnavailable:

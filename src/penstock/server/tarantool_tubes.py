@@ -165,7 +165,9 @@ class Tubes:
         if "ttr" in options:
             # It is about all clients of the server, as altering every tube would be.
             self._caller.peer.check(ops.ForgetHistory(0), True)
-            self._caller.sessions.linger = min(values.seconds(options["ttr"], "ttr"), FOREVER)
+            linger = min(values.seconds(options["ttr"], "ttr"), FOREVER)
+            self._caller.core.limits.check_session(linger)
+            self._caller.sessions.linger = linger
         then([])
 
 
