@@ -6,7 +6,6 @@ fast.py, when the case is not an ordinary one; then each session is seen to by i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +14,7 @@ from penstock.engines.sqlite import fast
 from penstock.engines.sqlite.transaction import SqliteTransaction
 from penstock.model import ops
 from penstock.model.errors import PenstockError
-from penstock.model.state import State
-from penstock.model.task import Gone, Record
 
-READY, TAKEN = State.READY, State.TAKEN
 Answers = list[Any]
 
 
@@ -37,13 +33,9 @@ def take(tx: SqliteTransaction, batch: Sequence[ops.Take], now: int) -> Answers 
     tube = fast.ordinary(tx, batch[0].tube)
     if tube is None or tube.config.features.lanes:
         return None
-    config, head = tube.config, tube.head
-    verbs.check_take(config, batch[0])  # the others differ in who they are and how much they take
-    tube.settle(now)
-    wanted = min(sum([op.n for op in batch]), head.counters.rows(READY))
-    if config.concurrency is not None:
-        wanted = min(wanted, config.concurrency - head.counters.rows(TAKEN))
-    if wanted <= 0 or config.paused:
+    verbs.check_take(tube.config, batch[0])  # the others differ in who they are and how much they take
+    wanted = fast.room(tube, sum([op.n for op in batch]), now)
+    if wanted <= 0:
         return [[] for _ in batch]
     rows = tube.database.execute(tube.sql["candidates"], (wanted,)).fetchall()
     numbers: list[int] = []
@@ -72,23 +64,14 @@ def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | 
             if fast.is_special(item):
                 return None
             ids.append(item[0][0])
-    rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
-    leases = {row[1]: row for row in rows}
-    gone = Gone(now)
+    leases = fast.found(tube, ids)
     acked: list[tuple[Any, ...]] = []
     answers: Answers = []
     refused: list[tuple[list[Any], int, ops.Ack]] = []
     for op in batch:
         holder = tx.holder(op.session.uuid)
-        answer: list[Record | Gone | PenstockError] = []
-        for item in op.items:
-            task_id, token = item[0]
-            row = leases.get(task_id)
-            if row is not None and holder is not None and fast.is_plain(row, token, holder.number, now):
-                acked.append(leases.pop(task_id))
-            else:
-                refused.append((answer, len(answer), ops.Ack(op.tube, (item,), op.session)))
-            answer.append(gone)
+        answer, others = fast.finish(op.items, holder and holder.number, leases, now, acked)
+        refused += [(answer, index, ops.Ack(op.tube, (op.items[index],), op.session)) for index in others]
         answers.append(answer)
     fast.account(tx, tube, acked)
     for answer, index, op in refused:

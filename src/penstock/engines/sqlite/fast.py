@@ -177,12 +177,8 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
         return None
     config = tube.config
     verbs.check_take(config, op)
-    tube.settle(now)
-    head = tube.head
-    wanted = min(op.n, head.counters.rows(READY))
-    if config.concurrency is not None:
-        wanted = min(wanted, config.concurrency - head.counters.rows(TAKEN))
-    if wanted <= 0 or config.paused:
+    wanted = room(tube, op.n, now)
+    if wanted <= 0:
         return []
     holder = tx.join(op.session, now)
     if not config.features.lanes or config.lane_concurrency is not None:
@@ -200,6 +196,16 @@ def take(tx: SqliteTransaction, op: ops.Take, now: int) -> list[Record] | None:
         # Where there are lanes, what comes after one of theirs is known only once its next task stands in the line.
         part = 2 * part if lane is None else 1
     return granted
+
+
+def room(tube: SqliteTube, wanted: int, now: int) -> int:
+    """How many of so many tasks can be granted now, if any."""
+    tube.settle(now)
+    config, counters = tube.config, tube.head.counters
+    wanted = min(wanted, counters.rows(READY))
+    if config.concurrency is not None:
+        wanted = min(wanted, config.concurrency - counters.rows(TAKEN))
+    return 0 if config.paused else wanted
 
 
 def _grant(tube: SqliteTube, op: ops.Take, session: int, now: int, wanted: int, to_lane: bool) -> list[Record]:
@@ -267,24 +273,45 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     if holder is None or any(is_special(item) for item in op.items):
         return None
     if len(op.items) == 1:
-        rows = tube.database.execute(tube.sql["lease"], (op.items[0].lease.id,)).fetchall()
-    else:
-        rows = tube.database.execute(tube.sql["leases"], (json.dumps([i.lease.id for i in op.items]),)).fetchall()
-    leases = {row[1]: row for row in rows}
-    gone = Gone(now)
-    results: list[Any] = []
+        task_id, token = op.items[0].lease
+        rows = tube.database.execute(tube.sql["lease"], (task_id,)).fetchall()
+        if not rows or not is_plain(rows[0], token, holder.number, now):
+            return [*verbs.ack(tx, op, now)]
+        account(tx, tube, rows)
+        return [Gone(now)]
+    leases = found(tube, [item.lease.id for item in op.items])
     acked: list[tuple[Any, ...]] = []
-    for item in op.items:
-        row = leases.get(item.lease.id)
-        if row is not None and is_plain(row, item.lease.token, holder.number, now):
-            acked.append(leases.pop(item.lease.id))
-            results.append(gone)
-        else:
-            account(tx, tube, acked)
-            acked = []
-            results += verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
+    results, refused = finish(op.items, holder.number, leases, now, acked)
     account(tx, tube, acked)
+    for index in refused:
+        results[index] = verbs.ack(tx, ops.Ack(op.tube, (op.items[index],), op.session), now)[0]
     return results
+
+
+def found(tube: SqliteTube, ids: list[Any]) -> dict[Any, tuple[Any, ...]]:
+    """The leases of these tasks, by id."""
+    rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
+    return {row[1]: row for row in rows}
+
+
+def finish(
+    items: tuple[ops.Finish, ...],
+    session: int | None,
+    leases: dict[Any, tuple[Any, ...]],
+    now: int,
+    acked: list[tuple[Any, ...]],
+) -> tuple[list[Any], list[int]]:
+    """Move leases that end in the ordinary way to `acked`; answers results, and the places of those to be refused."""
+    results: list[Any] = [Gone(now)] * len(items)
+    refused: list[int] = []
+    for index, item in enumerate(items):
+        task_id, token = item[0]
+        row = leases.get(task_id)
+        if row is not None and session is not None and is_plain(row, token, session, now):
+            acked.append(leases.pop(task_id))
+        else:
+            refused.append(index)
+    return results, refused
 
 
 def is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
