@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import PAIRS, Bench, EngineUnderTest, is_needed
+from tests.support.engines import ENGINES, PAIRS, Bench, EngineUnderTest, Pair, is_full, is_spared
 
 from penstock.testing import ManualClock, waiting
 
@@ -22,10 +24,30 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+NOWHERE = Path("nowhere")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "at_the_door: what is wrong is found before any engine is asked, so one engine has all parameters"
     )
+    config.addinivalue_line(
+        "markers",
+        "everywhere: how a program and a store wait for each other, which every engine and colour has to show",
+    )
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and postgres.memory_has_room():
+        os.environ["PYTEST_DEBUG_TEMPROOT"] = str(postgres.MEMORY)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    # Twenty thousand tests stay until the end: the collector of garbage need not look at them again and again.
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,19 +64,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def needed_items(items: list[pytest.Item]) -> set[pytest.Item]:
-    """All tests but those that find nothing which others do not; of each function one stays for every pair."""
-    needed, seen = set(), set()
+    """All tests but those that find nothing which others do not.
+
+    Where parameters reach no code of their own a function has the first ones, and of the pairs that others cover, one
+    is enough, unless the test is about how a program and a store wait for each other.
+    """
+    functions: dict[str, dict[Pair, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
+    needed = set()
     for item in items:
-        match getattr(item, "callspec", None) and item.callspec.params.get("bench"):
-            case (EngineUnderTest() as engine, str(colour)):
-                function = (item.path, item.originalname, engine.name, colour)
-                at_the_door = item.get_closest_marker("at_the_door") is not None
-                if function not in seen or is_needed(engine, colour, at_the_door):
-                    needed.add(item)
-                seen.add(function)
-            case _:
-                needed.add(item)
+        pair = pair_of(item)
+        if pair is None:
+            needed.add(item)
+        else:
+            functions[f"{item.location[0]}::{item.originalname}"][pair].append(item)
+    for name, pairs in functions.items():
+        first = next(iter(next(iter(pairs.values()))))
+        at_the_door = first.get_closest_marker("at_the_door") is not None
+        everywhere = first.get_closest_marker("everywhere") is not None
+        for pair, found in pairs.items():
+            if pair[0] is ENGINES[0] if at_the_door else is_full(pair, pairs):
+                needed.update(found)
+            elif everywhere or not is_spared(pair, pairs, name):
+                needed.add(found[0])
     return needed
+
+
+def pair_of(item: pytest.Item) -> Pair | None:
+    """The engine and the colour that a test is for, if it has them from the fixture bench."""
+    match getattr(item, "callspec", None) and item.callspec.params.get("bench"):
+        case (EngineUnderTest() as engine, str(colour)):
+            return engine, colour
+        case EngineUnderTest() as engine:
+            return engine, "blocking"
+    return None
 
 
 @pytest.fixture
@@ -63,11 +105,13 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture(params=PAIRS, ids=lambda p: f"{p[0].name}-{p[1]}")
-def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Bench]:
     """A store under test, over every engine, blocking and async."""
     engine, colour = request.param
+    # To make a folder takes longer than many a test.
+    path = request.getfixturevalue("tmp_path") if engine.name == "sqlite" else NOWHERE
     with postgres.warmth():
-        bench = Bench(engine, colour, tmp_path, clock)
+        bench = Bench(engine, colour, path, clock)
     yield bench
     bench.close()
 

@@ -15,6 +15,8 @@ from penstock.engines import Engine
 from penstock.engines.line import Taker
 from penstock.testing import ManualClock, waiting
 
+pytestmark = pytest.mark.everywhere
+
 
 class Boom(Exception):
     """What the work of these tests raises."""

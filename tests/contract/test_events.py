@@ -10,6 +10,8 @@ from penstock import PenstockError, State, UsageError
 from penstock.model.state import Event
 from penstock.testing import lose
 
+pytestmark = pytest.mark.everywhere
+
 
 def roll_back(q, tube):
     """A put that never happened."""

@@ -15,6 +15,8 @@ from penstock import EngineUnavailable, UsageError
 from penstock.engines import open_store
 from penstock.model import ops
 
+pytestmark = pytest.mark.everywhere
+
 
 @pytest.fixture
 def store(bench, q):

@@ -13,7 +13,7 @@ from tests.support.engines import ENGINES, Bench
 import penstock
 from penstock import TubeNotFound, UsageError
 from penstock.engines import arrow, scan_place
-from penstock.engines.scan import EVENTS, TASKS, Scan, id_text
+from penstock.engines.scan import EVENTS, PAGE, TASKS, Scan, id_text
 from penstock.engines.sqlite import scan as sqlite_scan
 
 ODD = (
@@ -191,9 +191,10 @@ def test_rows_with_large_data_come_in_small_batches(tmp_path, monkeypatch):
 
 def test_more_rows_than_a_batch_has_are_all_there_once_in_order(q):
     jobs = q.create_tube("jobs")
-    jobs.put_many(range(25_000))
+    number = 2 * PAGE + 1
+    jobs.put_many(range(number))
     rows = read(q, "tasks", "jobs", columns=("seq", "data"))
-    assert [json.loads(row["data"]) for row in rows] == list(range(25_000))
+    assert [json.loads(row["data"]) for row in rows] == list(range(number))
     seqs = [row["seq"] for row in rows]
     assert seqs == sorted(set(seqs))
 
@@ -269,12 +270,12 @@ def test_durations_without_end_are_infinite_and_dates_out_of_reach_are_null(q):
 
 def test_a_scan_that_is_dropped_half_way_leaves_the_store_usable(q):
     jobs = q.create_tube("jobs")
-    jobs.put_many(range(25_000))
+    jobs.put_many(range(PAGE + 1))
     for _ in range(20):
         batches = q._engine.scan(Scan("tasks", "jobs"))
         next(batches)
         batches.close()
-    assert len(read(q, "tasks", "jobs", columns=("seq",))) == 25_000
+    assert len(read(q, "tasks", "jobs", columns=("seq",))) == PAGE + 1
     jobs.put(1)
 
 

@@ -11,6 +11,8 @@ from penstock.model import ops
 from penstock.model.session import new_session
 from penstock.testing import lose
 
+pytestmark = pytest.mark.everywhere
+
 
 @pytest.fixture
 def jobs(q):

@@ -132,10 +132,8 @@ def without_numbers(told: dict[str, Any]) -> dict[str, Any]:
 
 def taken(q, tube: str) -> list[Any]:
     tasks = q.tube(tube).take_many(3)
-    told = [(task.data, task.lane, task.pri) for task in tasks]
-    for task in tasks:
-        task.ack()
-    return told
+    q.tube(tube).ack_many(tasks)
+    return [(task.data, task.lane, task.pri) for task in tasks]
 
 
 def test_bytes_come_back_equal(q, do):

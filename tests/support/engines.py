@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,16 +44,40 @@ PAIRS = [(engine, colour) for engine in ENGINES for colour in COLOURS if (engine
 """Over gRPC the remote engine is the same but for what carries its frames."""
 
 
-def is_needed(engine: EngineUnderTest, colour: str, at_the_door: bool) -> bool:
-    """Whether a test needs all its parameters on this engine in this colour, or one set of them is enough.
+Pair = tuple[EngineUnderTest, str]
 
-    The async facade is made from the blocking one, and awaits any engine in the same way.
+
+def is_full(pair: Pair, pairs: Collection[Pair]) -> bool:
+    """Whether a test that runs on these pairs has all its parameters on this one: they reach code of its own there."""
+    engine, colour = pair
+    if engine.name == "memory" or (colour == "blocking" and engine.name != "grpc"):
+        return True
+    return engine.name == "sqlite" and not _is_covered(pair, pairs)
+
+
+def shared_pair(function: str, pairs: Collection[Pair]) -> Pair | None:
+    """Of the pairs that others cover, the one that a test runs on: the same one in every run, and all in turn.
+
+    A single one has every second test.
+
+    The async facade is made from the blocking one and awaits every engine through the same bridge; over gRPC the same
+    frames travel. So what goes wrong there alone goes wrong whatever the verb is.
     """
-    if at_the_door:
-        return engine is ENGINES[0]
+    covered = sorted((pair for pair in pairs if _is_covered(pair, pairs)), key=lambda pair: (pair[0].name, pair[1]))
+    turn = zlib.crc32(function.encode()) % max(2, len(covered))
+    return covered[turn] if turn < len(covered) else None
+
+
+def is_spared(pair: Pair, pairs: Collection[Pair], function: str) -> bool:
+    """Whether a test does not run on this pair at all."""
+    return _is_covered(pair, pairs) and pair != shared_pair(function, pairs)
+
+
+def _is_covered(pair: Pair, pairs: Collection[Pair]) -> bool:
+    engine, colour = pair
     if engine.name == "grpc":
-        return False
-    return engine.name not in ("postgres", "remote") or colour == "blocking"
+        return any(other.name == "remote" for other, _ in pairs)
+    return engine.name != "memory" and colour == "async" and (engine, "blocking") in pairs
 
 
 class Bench:

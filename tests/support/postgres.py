@@ -50,7 +50,7 @@ SETTINGS = {
 # On ext4 creating files takes ten times as long for a while after many were deleted, and that is what tests do.
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
-"""Bytes free in memory with which servers are put there."""
+"""Bytes free in memory with which servers, and the folders of tests, are put there."""
 SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 # Below the ports that the system gives to clients: a client that calls a stopped server on one of those can be
 # given that very port, and so be connected to itself.
@@ -63,6 +63,13 @@ shift 2
 for data; do [ ! -e "$data/postmaster.pid" ] || "$pg_ctl" stop --silent --mode=immediate --pgdata="$data"; done
 rm -rf "$root"
 """
+
+
+def memory_has_room() -> bool:
+    """Whether files of tests may lie in memory, and programs run from there."""
+    if not os.access(MEMORY, os.W_OK) or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        return False
+    return shutil.disk_usage(MEMORY).free > ROOM
 
 
 class Ground:
@@ -87,9 +94,7 @@ class Ground:
         self.run(self.program("initdb"), f"--pgdata={self.template}", *options)
 
     def _has_room(self) -> bool:
-        # Programs that have to be copied might not be allowed to run from there.
-        room = shutil.disk_usage(MEMORY).free if os.access(MEMORY, os.W_OK) else 0
-        return room > ROOM and self.reaches(package())
+        return memory_has_room() and self.reaches(package())
 
     def _find_programs(self) -> Path:
         found = package()
@@ -443,9 +448,11 @@ class Lot:
             return False
         if self.warm:
             self.shelf.collect(self._connection)
-        for table, goes in own:
-            order = sql.SQL("drop table {}" if goes else "delete from {}")
-            self._connection.execute(order.format(sql.Identifier(PLACE, table)))
+        orders = [
+            sql.SQL("drop table {}" if goes else "delete from {}").format(sql.Identifier(PLACE, table))
+            for table, goes in own
+        ]
+        self._connection.execute(sql.SQL("; ").join(orders))
         return True
 
     def close(self) -> None:

@@ -87,17 +87,25 @@ class Shelf:
         self._shapes = {number: made for number, made in self._shapes.items() if number in kept}
 
     def _empty(self, connection: Connection, number: int, config: TubeConfig) -> bool:
-        tables = templates.tube("tables", self.schema, number, config)
-        row = connection.execute(f"select last_value from {_SEQUENCE.findall(tables)[0]}".encode()).fetchone()  # noqa: S608
+        sequence, orders = _emptying(self.schema, number, replace(config, name=""))
+        row = connection.execute(f"select last_value from {sequence}".encode()).fetchone()  # noqa: S608
         if row is None or row[0] > MANY:
             return False
-        orders = [
-            *(f"delete from {table};" for table in _TABLE.findall(tables)),  # noqa: S608
-            *(f"select setval('{name}', 1, false);" for name in _SEQUENCE.findall(tables)),
-            *_INSERT.findall(tables),
-        ]
-        connection.execute("\n".join(orders).encode())
+        connection.execute(orders.encode())
         return True
+
+
+@lru_cache(maxsize=1000)
+def _emptying(schema: str, number: int, config: TubeConfig) -> tuple[str, str]:
+    """The sequence that counts the tasks of a tube, and what to do so that the tube is as it was made."""
+    tables = templates.tube("tables", schema, number, config)
+    sequences = _SEQUENCE.findall(tables)
+    orders = [
+        *(f"delete from {table};" for table in _TABLE.findall(tables)),  # noqa: S608
+        *(f"select setval('{name}', 1, false);" for name in sequences),
+        *_INSERT.findall(tables),
+    ]
+    return sequences[0], "\n".join(orders)
 
 
 @lru_cache(maxsize=1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 import subprocess
 import sys
@@ -14,7 +13,8 @@ from psycopg import sql
 from tests.support.engines import Bench
 from tests.support.shop import Shop
 
-_schemas = itertools.count(1)
+SCHEMA = "shop"
+"""His, in a database that one test has for itself."""
 # The statements of the tests are SQLite's; these are its words for the same.
 WORDS = {
     r"\bREAL\b": "DOUBLE PRECISION",
@@ -45,7 +45,7 @@ class StoreShop(Shop):
         parts = urlsplit(bench.url)
         self.penstock = parse_qs(parts.query)["schema"][0]
         self.url = parts._replace(query="").geturl()
-        self.schema = f"shop{next(_schemas)}"
+        self.schema = SCHEMA
         self.options = f"-csearch_path={self.schema}"
         self.connection = self.connect()
         self.connection.execute(sql.SQL("create schema {}").format(sql.Identifier(self.schema)))
