@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,50 +15,14 @@ from bench import ours, phases
 from bench.cell import Bound, Cell, Figures, Subject
 from bench.phases import payload
 from bench.scale import Scale
+from bench.served import cpu_us, served
 
 SECTION = "over the network: gRPC, batches of 100, relaxed"
 FIGURES = ("server us", "client us", *phases.FIGURES)
-TICK = 1e6 / os.sysconf("SC_CLK_TCK")
 SIZE = 100
 
 CLIENTS = 4
 """Channels, each with a thread of this process: while one reads, others wait for the server."""
-PATIENCE = 60
-SERVE = """
-import asyncio, signal, sys
-import uvloop
-from penstock.server.server import Server
-from penstock.server.settings import Settings
-
-async def main():
-    server = Server(Settings(sys.argv[1], port=None, grpc_port=0, durability="relaxed"))
-    await server.start()
-    print("listening on", server.port("grpc_port"), flush=True)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    await server.stop()
-
-uvloop.run(main())
-"""
-
-
-def serve(stack: ExitStack, folder: Path) -> tuple[str, int]:
-    """Start a server; it ends with the stack. Answers its address and its process."""
-    child = subprocess.Popen(
-        [sys.executable, "-c", SERVE, ours.file(folder)], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
-    )
-    stack.callback(_stop, child)
-    assert child.stdout is not None
-    found = re.search(r"listening on (\d+)", child.stdout.readline())
-    if found is None:
-        raise RuntimeError("the server did not start")
-    return f"127.0.0.1:{found[1]}", child.pid
-
-
-def _stop(child: subprocess.Popen[str]) -> None:
-    child.send_signal(signal.SIGTERM)
-    child.wait(timeout=PATIENCE)
 
 
 class Client:
@@ -119,9 +78,8 @@ class Client:
 
 def batches(folder: Path, size: int, count: int, limit: float) -> Figures:
     """Put, take and ack in batches of `size`, by several clients at once."""
-    with ExitStack() as stack:
-        address, server = serve(stack, folder)
-        clients = [Client(address) for _ in range(CLIENTS)]
+    with served(folder, "grpc") as server, ExitStack() as stack:
+        clients = [Client(server.address) for _ in range(CLIENTS)]
         for client in clients:
             stack.callback(client.close)
         clients[0].create()
@@ -139,20 +97,14 @@ def batches(folder: Path, size: int, count: int, limit: float) -> Figures:
             while left > 0:
                 left -= client.finish(min(size, left))
 
-        before = spent(server), process_time()
+        before = cpu_us(server.pid), process_time()
         rates = [_together(work, clients, each * size, limit) for work in (putting, finishing)]
         tasks = each * size * CLIENTS
         return {
-            "server us": (spent(server) - before[0]) / tasks,
+            "server us": (cpu_us(server.pid) - before[0]) / tasks,
             "client us": (process_time() - before[1]) * 1e6 / tasks,
             **phases.figures(*rates),
         }
-
-
-def spent(process: int) -> float:
-    """Microseconds of CPU that a process has used."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK
 
 
 def _together(work: Any, clients: list[Client], each: int, limit: float) -> float:

@@ -9,10 +9,8 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from typing import Any
 from bench import tarantool
 from bench.cell import Bound, Cell, Figures, Opener, Subject
 from bench.scale import Scale
+from bench.served import cpu_us, served, started
 
 NAME = "penstock"
 SCRIPT = Path(__file__).with_name("net.lua")
@@ -29,7 +28,6 @@ NOTES = {
     "net": "server us, client us: CPU time of the processes for a cycle, all threads together; put p50 is of one "
     "connection alone. Tarantool has three threads, wal_mode=write (no fsync); Penstock is SQLite, relaxed",
 }
-TICK = 1e6 / os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
@@ -40,42 +38,10 @@ def free_port() -> int:
         return port
 
 
-@contextmanager
-def started(command: list[str], home: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A server, from the first line it prints until the end of the context."""
-    process = subprocess.Popen(
-        command,
-        cwd=home,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            assert process.stdout is not None
-            if not process.stdout.readline():
-                raise RuntimeError(f"{command[0]}: {process.communicate()[1].strip()[-300:] or 'it did not start'}")
-            yield process
-        finally:
-            process.terminate()
-            try:
-                process.communicate(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def cpu(pid: int) -> float:
-    """Microseconds of CPU that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK
-
-
 def drive(pid: int, port: int, kind: str, callers: int, count: int, limit: float) -> Figures:
     """Let the client program do its work on a server."""
     asked = {"mode": "drive", "port": port, "kind": kind, "callers": callers, "count": count, "limit": limit}
-    before = cpu(pid)
+    before = cpu_us(pid)
     done = subprocess.run(
         ["tarantool", str(SCRIPT), json.dumps(asked)],
         stdin=subprocess.DEVNULL,
@@ -84,7 +50,7 @@ def drive(pid: int, port: int, kind: str, callers: int, count: int, limit: float
         timeout=3 * limit + 30,
         check=False,
     )
-    used = cpu(pid) - before
+    used = cpu_us(pid) - before
     if done.returncode or not done.stdout.strip():
         raise RuntimeError(f"net.box: {(done.stderr or done.stdout).strip()[-300:] or 'no answer'}")
     answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -97,11 +63,8 @@ def drive(pid: int, port: int, kind: str, callers: int, count: int, limit: float
 
 
 def ours(folder: Path, kind: str, callers: int, count: int, limit: float) -> Figures:
-    with tempfile.TemporaryDirectory(dir=folder, prefix="served-") as home:
-        port = free_port()
-        command = [sys.executable, "-m", "penstock", "serve", f"{home}/tasks.db", "--durability", "relaxed"]
-        with started([*command, "--port", str(port)], home) as process:
-            return drive(process.pid, port, kind, callers, count, limit)
+    with served(folder) as server:
+        return drive(server.pid, int(server.address.rpartition(":")[2]), kind, callers, count, limit)
 
 
 def theirs(folder: Path, kind: str, callers: int, count: int, limit: float) -> Figures:
@@ -110,8 +73,8 @@ def theirs(folder: Path, kind: str, callers: int, count: int, limit: float) -> F
     with tempfile.TemporaryDirectory(dir=folder, prefix="tarantool-") as home:
         port = free_port()
         command = ["tarantool", str(SCRIPT), json.dumps({"mode": "serve", "port": port})]
-        with started(command, home, LUA_PATH=path) as process:
-            return drive(process.pid, port, kind, callers, count, limit)
+        with started(command, home, LUA_PATH=path) as (_, pid):
+            return drive(pid, port, kind, callers, count, limit)
 
 
 def opener(kind: str) -> Opener:

@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
 import penstock
 from bench.cell import Bound, Cell, Figures, Subject
 from bench.scale import Scale
-
-SERVER = """
-import asyncio, signal, sys
-import uvloop
-from penstock.server.server import Server
-from penstock.server.settings import Settings
-
-async def main():
-    server = Server(Settings(sys.argv[1], port=0, durability="relaxed"))
-    await server.start()
-    print(server.port(), flush=True)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await stop.wait()
-    await server.stop()
-
-uvloop.run(main())
-"""
-
-
-@contextmanager
-def served(file: Path) -> Iterator[tuple[str, int]]:
-    """The URL of a server of a file, and its process."""
-    process = subprocess.Popen([sys.executable, "-c", SERVER, str(file)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    try:
-        yield f"penstock://127.0.0.1:{int(process.stdout.readline())}", process.pid
-    finally:
-        process.terminate()
-        process.wait()
-        process.stdout.close()
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a process has used so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+from bench.served import cpu_us, served
 
 
 async def cycles(url: str, callers: int, count: int) -> None:
@@ -72,14 +32,15 @@ async def cycles(url: str, callers: int, count: int) -> None:
 
 def measure(folder: Path, callers: int, count: int) -> Figures:
     """One round, on a new file."""
-    with tempfile.TemporaryDirectory(dir=folder) as own, served(Path(own) / "remote.db") as (url, pid):
+    with served(folder) as server:
+        url = f"penstock://{server.address}"
         asyncio.run(cycles(url, callers, callers * 20))
-        began, mine, theirs = time.perf_counter(), time.process_time(), cpu_seconds(pid)
+        began, mine, theirs = time.perf_counter(), time.process_time(), cpu_us(server.pid)
         asyncio.run(cycles(url, callers, count))
         return {
             "cycle/s": count / (time.perf_counter() - began),
             "client us": (time.process_time() - mine) / count * 1e6,
-            "server us": (cpu_seconds(pid) - theirs) / count * 1e6,
+            "server us": (cpu_us(server.pid) - theirs) / count,
         }
 
 
