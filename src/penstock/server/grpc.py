@@ -99,7 +99,7 @@ async def open_door(server: Server) -> GrpcDoor:
         options=[
             ("grpc.max_receive_message_length", limits.frame),
             ("grpc.max_send_message_length", -1),
-            ("grpc.max_concurrent_streams", limits.pipeline),
+            ("grpc.max_concurrent_streams", limits.calls),
             ("grpc.so_reuseport", 1),  # a process that takes over listens beside the one that goes
             ("grpc.keepalive_time_ms", PING_MS),
             ("grpc.keepalive_timeout_ms", PING_PATIENCE_MS),

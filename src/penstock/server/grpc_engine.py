@@ -26,8 +26,9 @@ MOVED = (grpc.StatusCode.ABORTED, "this engine has connected anew")
 class Wire:
     """Frames on their way to one client, and how many of its requests have no answer yet."""
 
-    def __init__(self, context: Context, limits: Limits) -> None:
+    def __init__(self, context: Context, peer: Peer, limits: Limits) -> None:
         self._context = context
+        self._peer = peer
         self._limits = limits
         self._frames: asyncio.Queue[pb.Frame] = asyncio.Queue()
         self._size = 0
@@ -38,9 +39,8 @@ class Wire:
         self.cut = asyncio.Event()
         """Set if the client is to go; `why` says so to it."""
         self.why: tuple[grpc.StatusCode, str] | None = None
-        self.room = asyncio.Event()
-        self.room.set()
-        """Unset while too many requests have no answer."""
+        self._moved = asyncio.Event()
+        """Set when an answer was given or written."""
         self.settled = asyncio.Event()
         self.settled.set()
 
@@ -48,15 +48,18 @@ class Wire:
         """A request has come."""
         self.open += 1
         self.settled.clear()
-        if self.open >= self._limits.pipeline:
-            self.room.clear()
+
+    async def room(self) -> None:
+        """Come back when one more request may come: few have no answer, and answers are read."""
+        while self._size > self._limits.unsent or self.open - len(self._peer.waits) >= self._limits.pipeline:
+            self._moved.clear()
+            await self._moved.wait()
 
     def send(self, number: int, failed: bool, payload: bytes) -> None:
         """What a link says."""
         if number != 0:
             self.open -= 1
-            if self.open < self._limits.pipeline:
-                self.room.set()
+            self._moved.set()
         if self.over:
             return
         self._size += len(payload) + FRAMING
@@ -98,6 +101,7 @@ class Wire:
             frame = await self._frames.get()
             await self._context.write(frame)
             self._written += 1
+            self._moved.set()
             self._size -= len(frame.payload) + FRAMING
             if self.open <= 0 and self._frames.empty():
                 self.settled.set()
@@ -126,7 +130,7 @@ class EngineStream:
     async def _serve(self, peer: Peer, requests: AsyncIterator[pb.Frame], context: Context) -> None:
         desk = self._desk
         await context.send_initial_metadata((("penstock", "in"),))  # by this a client knows that it was let in
-        wire = Wire(context, desk.limits)
+        wire = Wire(context, peer, desk.limits)
         link = Link(desk.server.book, peer, wire.send, partial(wire.end, MOVED), desk.limits)
         desk.links[link] = peer
         works = (_read(requests, link, wire), wire.write(), desk.closing.wait(), wire.cut.wait())
@@ -152,6 +156,6 @@ class EngineStream:
 
 async def _read(requests: AsyncIterator[pb.Frame], link: Link, wire: Wire) -> Any:
     async for frame in requests:
-        await wire.room.wait()
+        await wire.room()
         wire.received()
         link.receive(frame.number, frame.seen, frame.kind, frame.payload)

@@ -21,8 +21,11 @@ class Limits:
     waiting: int = 100_000
     """Takes that wait, of all connections."""
     waiting_each: int = 10_000
-    pipeline: int = 10_000
-    """Requests of one connection that have no answer yet; more are not read until there are fewer."""
+    pipeline: int = 256
+    """Requests of one connection that have no answer yet and do not wait for a task; more are not read until there are
+    fewer. So many answers may have to be kept before the first is written."""
+    calls: int = 10_000
+    """Calls of one connection of gRPC, those that wait among them."""
     unsent: int = 64 * MIB
     """Bytes of answers that a client has not read; one with more that reads nothing of them is cut off."""
     slow_seconds: float = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +108,9 @@ class Spells:
     def __bool__(self) -> bool:
         """Whether there are any."""
         return bool(self._open or self._waiting)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._open)
 
     def __getitem__(self, number: int) -> Spell:
         """One that has not ended; EngineUnavailable."""

@@ -1,0 +1,88 @@
+"""A client that asks for much at once, and reads nothing of it, makes the server hold little of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.server.raw import Raw, call
+from tests.support import grpcs
+from tests.support.postgres import until
+from tests.support.servers import Running
+
+import penstock
+from penstock.model import ops
+from penstock.model.session import new_session
+from penstock.server.settings import Limits
+from penstock.wire import codec, talk
+from penstock.wire._generated import penstock_pb2 as pb
+
+TASKS = 1000
+SIZE = 50_000
+LIMITS = Limits(unsent=4 << 20)
+ON_THE_WAY = 8 << 20
+"""Bytes that sockets and gRPC's windows may hold."""
+
+
+@pytest.fixture(params=["relaxed", "strict"])
+def server(request: Any) -> Iterator[Running]:
+    """Performs what is asked in the loop, or beside it."""
+    with Running("memory:", grpc_port=0, durability=request.param, limits=LIMITS) as running:
+        with penstock.connect(running.url) as q:
+            mail = q.create_tube("mail", "fifo")
+            for _ in range(TASKS // 100):
+                mail.put_many(["x" * SIZE] * 100)
+        yield running
+
+
+def settled(q: Any) -> int:
+    """How many are taken once the server does no more."""
+    seen: list[int] = [-1]
+
+    def look() -> bool:
+        seen.append(q.tube("mail").statistics().tasks["taken"])
+        return seen[-1] > 0 and len(seen) > 20 and len(set(seen[-20:])) == 1
+
+    until(look, "it still takes")
+    return seen[-1]
+
+
+def check(server: Running, answers: Iterator[Any]) -> None:
+    most = LIMITS.unsent + LIMITS.pipeline * SIZE + ON_THE_WAY
+    with penstock.connect(server.url) as q:
+        assert settled(q) * SIZE < most < TASKS * SIZE
+        assert sum(1 for _ in answers) == TASKS
+        assert q.tube("mail").statistics().tasks["taken"] == TASKS
+
+
+def test_takes_of_tarantool_queue(server: Running) -> None:
+    with Raw(server.server.port()) as raw:
+        raw.send(b"".join(call(number, "queue.tube.mail:take", 0) for number in range(TASKS)))
+        check(server, (raw.answer() for _ in range(TASKS)))
+
+
+def takes() -> list[bytes]:
+    session = new_session(None)
+    return [codec.encode_ops([ops.Take("mail", 1, session)]) for _ in range(TASKS)]
+
+
+HELLO = codec.pack(talk.Hello(codec.VERSION, "greedy", None))
+
+
+def test_takes_of_the_library(server: Running) -> None:
+    with Raw(server.server.port()) as raw:
+        raw.ask(call(1, "penstock.hello", -1, 0, HELLO))
+        raw.send(b"".join(call(number, "penstock.do", number, 0, op) for number, op in enumerate(takes(), 2)))
+        check(server, (raw.answer() for _ in range(TASKS)))
+
+
+def test_takes_of_the_library_over_grpc(server: Running) -> None:
+    with grpcs.Client(server.grpc_url) as client:
+        feed = grpcs.Feed(pb.Frame(number=-1, kind="hello", payload=HELLO))
+        for number, op in enumerate(takes(), 1):
+            feed.send(pb.Frame(number=number, kind="do", payload=op))
+        frames = client.stub.Engine(iter(feed))
+        next(frames)
+        check(server, (next(frames) for _ in range(TASKS)))
+        feed.end()
