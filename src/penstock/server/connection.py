@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import socket
-import struct
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.model import ops
-from penstock.model.errors import AccessDenied, PenstockError
+from penstock.model.errors import AccessDenied
 from penstock.server import requests
-from penstock.server.core import Turn, log
+from penstock.server.core import log
 from penstock.server.peer import Peer
 from penstock.server.refusal import Refusal
 from penstock.server.requests import PAIR, Malformed
 from penstock.server.slowness import Slowness
 from penstock.server.tarantool import Facade
+from penstock.server.tarantool_caller import Args, Reply, Route
 from penstock.wire import iproto
 from penstock.wire.iproto import CALL, IprotoError, data_frame
 
@@ -42,7 +42,6 @@ PARTING = 1.0
 SCRAMBLE_SIZE = 20
 SCRAMBLE_METHOD = "chap-sha1"
 NOTHING = b"\x80"
-_BIN = (struct.Struct(">BB"), struct.Struct(">BH"), struct.Struct(">BI"))
 _decode = requests.decode
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -52,7 +51,7 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
     peer: Peer
-    facade: Facade
+    _run: Callable[[Route, Args, Reply], None]
 
     def __init__(self, door: IprotoDoor) -> None:
         self._door = door
@@ -60,10 +59,9 @@ class Connection(asyncio.Protocol):
         self._frame = door.limits.frame
         self._core = core = door.server.core
         self._tally = core.tally
-        self._turn: Turn | None = None
-        """The turn of the loop in which something was called last."""
-        self._name = ""
-        """And what that was."""
+        self._facade: Facade | None = None
+        self._routes: dict[str, Route] = {}
+        """Functions of the facade that were called before."""
         self._salt = secrets.token_bytes(iproto.SALT_SIZE)
         self._unread = bytearray()
         self._wanted = 0
@@ -95,8 +93,6 @@ class Connection(asyncio.Protocol):
         self.transport = transport  # type: ignore[assignment]  # uvloop's is none by its class
         transport = self.transport
         door = self._door
-        if not door.admit(self):
-            return
         server = door.server
         try:
             login = server.welcome(transport.get_extra_info("peercert"))
@@ -104,13 +100,14 @@ class Connection(asyncio.Protocol):
             log.warning("a connection from %s was refused: %s", door.address(transport), error)
             transport.abort()
             return
+        if not door.admit(self):
+            return
         self.peer = Peer(door.address(transport), login)
         self._slowness = Slowness(server.core.loop, transport, self._limits, self.peer.address)
-        self.facade = Facade(server.core, server.sessions, self.peer)
         if login.unknown:
             self._frame = min(LOGIN_FRAME, self._frame)
             self._login_timer = server.core.loop.call_later(self._limits.login_seconds, self._too_late)
-        transport.set_write_buffer_limits(high=door.SLOW_AT)
+        transport.set_write_buffer_limits(high=min(door.SLOW_AT, self._limits.unsent))
         transport.write(iproto.greeting(door.uuid, self._salt))
 
     def data_received(self, data: bytes) -> None:
@@ -126,6 +123,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._pause(SLOW)
+        self._slowness.begin()
 
     def resume_writing(self) -> None:
         self._resume(SLOW)
@@ -192,7 +190,7 @@ class Connection(asyncio.Protocol):
         try:
             header, body = _decode(PAIR + frame)
             name, args, sync = body[0x22], body[0x21], header[1]
-            usual = header[0] == CALL and len(body) == 2 and len(header) == 2 and sync >= 0 and type(sync) is int
+            usual = header[0] == CALL and len(body) == 2 and len(header) == 2 and type(sync) is int and sync >= 0
             usual = usual and type(name) is str and type(args) is list
         except (LookupError, TypeError, ValueError, RecursionError):
             usual = False
@@ -200,7 +198,11 @@ class Connection(asyncio.Protocol):
             self._receive_any(frame)
             return
         self.open_requests += 1
-        self._call(sync, name, args, self._answer)
+        route = self._routes.get(name)
+        if route is None:
+            self._call(sync, name, args, self._answer)
+        else:
+            self._run(route, args, partial(self._answer, sync))
 
     def _receive_any(self, frame: bytes) -> None:
         """A request of any kind, right or wrong."""
@@ -278,18 +280,20 @@ class Connection(asyncio.Protocol):
             raise self._denied("universe", "")
         self.facade.evaluate(text, args, partial(self._answer, sync))
 
+    @property
+    def facade(self) -> Facade:
+        """Made when it is needed: the library's own clients do not call its functions."""
+        if self._facade is None:
+            self._facade = facade = Facade(self._core, self._door.server.sessions, self.peer)
+            self._routes, self._run = facade.routes, facade.caller.run
+        return self._facade
+
     def _call(self, sync: int, name: str, args: list[Any], answer: Callable[[int, Any], None]) -> None:
         if self.peer.login.unknown:
             self.refuse(sync, self._denied("function", name))
         elif name.startswith(OWN):
             self._carry(sync, name[len(OWN) :], args)
         else:
-            core = self._core
-            if core.turn is not self._turn:
-                self._turn = core.turn
-            elif name != self._name:
-                core.fence()  # what a client asks for in a row is performed in this order
-            self._name = name
             self.facade.call(name, args, partial(answer, sync))
 
     def _denied(self, what: str, name: str) -> IprotoError:
@@ -312,9 +316,7 @@ class Connection(asyncio.Protocol):
 
     def send_answer(self, number: int, failed: bool, payload: bytes) -> None:
         """What a link says: the answer to the request of that number, or with 0 something nobody asked for."""
-        size = len(payload)
-        wide = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
-        packed = b"\x92" + (b"\xc3" if failed else b"\xc2") + _BIN[wide].pack(0xC4 + wide, size) + payload
+        packed = (b"\x92\xc3" if failed else b"\x92\xc2") + iproto.bin_header(len(payload)) + payload
         if number == 0:
             self.send(iproto.push_frame(packed))
             return
@@ -322,10 +324,10 @@ class Connection(asyncio.Protocol):
         if sync is not None:
             self._done(data_frame(sync, packed))
 
-    def _answer(self, sync: int, answer: list[Any] | Exception) -> None:
+    def _answer(self, sync: int, answer: list[Any] | IprotoError) -> None:
         """What a function returned, or why it was refused."""
-        if type(answer) is not list:
-            self.refuse(sync, answer)  # type: ignore[arg-type]
+        if isinstance(answer, IprotoError):
+            self.refuse(sync, answer)
             return
         try:
             frame = data_frame(sync, _encode(answer))
@@ -341,17 +343,12 @@ class Connection(asyncio.Protocol):
             self._door.write_soon(self)
         self._out.append(frame)
 
-    def _answer_shaped(self, sync: int, answer: list[Any] | Exception) -> None:
+    def _answer_shaped(self, sync: int, answer: list[Any] | IprotoError) -> None:
         """The same as functions were called once: everything returned is a row."""
-        self._answer(sync, answer if isinstance(answer, Exception) else requests.rows(answer))
+        self._answer(sync, answer if isinstance(answer, IprotoError) else requests.rows(answer))
 
-    def refuse(self, sync: int, error: Exception) -> None:
+    def refuse(self, sync: int, error: IprotoError) -> None:
         """Answer with an error."""
-        if not isinstance(error, IprotoError):
-            kind, code = getattr(error, "kind", "LuajitError"), getattr(error, "code", None)
-            if not isinstance(error, PenstockError | Refusal):
-                log.error("a request of %s failed", self.peer.address, exc_info=error)
-            error = IprotoError(code if isinstance(code, int) else iproto.PROC_LUA, str(error), kind)
         self._done(iproto.error_frame(sync, error))
 
     def _done(self, frame: bytes) -> None:
@@ -376,7 +373,10 @@ class Connection(asyncio.Protocol):
             return
         joined = out[0] if len(out) == 1 else b"".join(out)
         self._tally.sent += len(joined)
-        self._slowness.write(joined)
+        slow = self._paused & SLOW
+        self.transport.write(joined)
+        if slow:
+            self._slowness.wrote(len(joined))
         if self.closing and not self.open_requests:
             self._part()
 

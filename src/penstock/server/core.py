@@ -21,6 +21,7 @@ from penstock.engines import Engine
 from penstock.engines.line import Answer, Waiter
 from penstock.model import ops
 from penstock.model.errors import EngineUnavailable
+from penstock.server.configs import Configs
 from penstock.server.settings import Limits
 from penstock.server.tally import Tally
 
@@ -28,28 +29,40 @@ R = TypeVar("R")
 Then = Callable[[Answer], None]
 """Called in the loop with what an op answered, or with the exception it raised."""
 log = logging.getLogger("penstock.server")
-LONG = 0.1
+SLOW = 0.1
 """Seconds: after a turn that took longer the next one is done in the thread."""
 
 
 PULSE, STALLED = 0.1, 0.3
 """Seconds: how often it is looked whether the process has stood still, and for how long that was."""
 MANY = 1000
-HEAVY: dict[type[ops.Op[Any]], Callable[[Any], bool]] = {
-    ops.Put: lambda op: len(op.drafts) > MANY,
-    ops.Take: lambda op: op.n > MANY,
-    ops.Ack: lambda op: len(op.items) > MANY,
+LONG: dict[type[ops.Op[Any]], Callable[[Any], bool]] = {
     ops.Kick: lambda op: op.n is None or op.n > MANY,
     **dict.fromkeys((ops.ListTasks, ops.ReadHistory, ops.ListLanes), lambda op: op.limit > MANY),
     **dict.fromkeys(
         (
             *(ops.Load, ops.Stage, ops.Promote, ops.Discard, ops.AdoptTable, ops.ForgetHistory, ops.MarkHistory),
-            *(ops.TruncateTube, ops.DropTube, ops.ReleaseAll, ops.AddRetries),
+            *(ops.AlterTube, ops.TruncateTube, ops.DropTube, ops.ReleaseAll, ops.AddRetries),
         ),
         lambda op: True,
     ),
 }
-"""Ops that may take long, and when: the loop must not wait for them."""
+"""Ops that may take long, and when: the loop must not wait for them, and who can lets nobody else wait either."""
+BATCHES: dict[type[ops.Op[Any]], Callable[[Any], bool]] = {
+    ops.Put: lambda op: len(op.drafts) > MANY,
+    ops.Take: lambda op: op.n > MANY,
+    ops.Ack: lambda op: len(op.items) > MANY,
+}
+HEAVY = {**LONG, **BATCHES}
+"""The loop must not wait for these."""
+ALTERING = frozenset({ops.CreateTube, ops.AlterTube, ops.PauseTube, ops.DropTube, ops.AdoptTable})
+"""Ops after which configurations of tubes are not what they were."""
+
+
+def is_long(op: ops.Op[Any]) -> bool:
+    """Whether an op may take so long that it is better done beside the others."""
+    takes_long = LONG.get(type(op))
+    return takes_long is not None and takes_long(op)
 
 
 class Wait:
@@ -94,7 +107,7 @@ class Wait:
 class Turn:
     """What is asked for in one turn of the loop."""
 
-    __slots__ = ("answers", "calls", "fences", "heavy", "requests", "thens", "waits")
+    __slots__ = ("altering", "answers", "calls", "fences", "heavy", "requests", "thens", "waits")
 
     def __init__(self) -> None:
         self.requests: list[ops.Op[Any]] = []
@@ -107,6 +120,8 @@ class Turn:
         self.answers: list[Answer] = []
         self.heavy = False
         """True if it may take long."""
+        self.altering = False
+        """True if a tube may be another one after it."""
 
     def perform(self, engine: Engine) -> None:
         """Do it all. What fails is an answer."""
@@ -143,6 +158,7 @@ class Core:
         self.engine = engine
         self.loop = loop
         self.tally = Tally()
+        self.configs = Configs()
         self.waiting = 0
         """How many callers wait."""
         self.limits = limits or Limits()
@@ -168,11 +184,21 @@ class Core:
 
     def ask(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
         """Perform an op with the others of this turn of the loop."""
+        self._weigh(op)
+        if type(op) in ALTERING:
+            self.turn.altering = True
+        self.ask_one(op, then)
+
+    def _weigh(self, op: ops.Op[Any]) -> None:
+        is_heavy = HEAVY.get(type(op))
+        if is_heavy is not None and is_heavy(op):
+            self.turn.heavy = True
+
+    def ask_one(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
+        """The same for an op about one task, which never takes long and changes no tube."""
         turn = self.turn
         turn.requests.append(op)
         turn.thens.append(then)
-        if type(op) in HEAVY and HEAVY[type(op)](op):
-            turn.heavy = True
         if not self._busy:
             self._plan()
 
@@ -201,8 +227,7 @@ class Core:
         """Let a waiter stand in line; `then` gets its answer, once."""
         self.tally.waits[type(waiter.op)] += 1
         timed = seconds is not None and not self.engine.clock.manual
-        if type(waiter.op) in HEAVY and HEAVY[type(waiter.op)](waiter.op):
-            self.turn.heavy = True
+        self._weigh(waiter.op)
         waiting = Wait(self, waiter, self.loop.time() + (seconds or 0.0) if timed else None, then)
         self.waiting += 1
         if self.waiting > self.limits.waiting:
@@ -255,6 +280,7 @@ class Core:
         if now - self._pulse_at > STALLED:
             self._stalled_at = now
         self._pulse_at = now
+        self.configs.age(now)
         self._beating = self.loop.call_later(PULSE, self._pulse)
 
     def _has_stalled(self) -> bool:
@@ -272,7 +298,7 @@ class Core:
             turn.perform(self.engine)
         finally:
             self._performing = None
-            self._cautious = time.monotonic() - start > LONG
+            self._cautious = time.monotonic() - start > SLOW
 
     def _deliver(self, turn: Turn) -> None:
         """Give the answers of a turn, and plan the next one."""
@@ -285,14 +311,19 @@ class Core:
             before, self._before = self._before, []
             for call, args in before:
                 self._guard(call, *args)
+        if turn.altering:
+            self.configs.forget()
         for then, answer in zip(turn.thens, turn.answers, strict=True):
             try:
                 then(answer)
             except Exception:
                 log.exception("an answer could not be given")
+        if turn.altering:
+            self.configs.forget()  # what was read in the same turn may have been read before
         for wait in turn.waits:
             wait.lined_up()
-        self._deliver_woken()
+        if self._woken:
+            self._deliver_woken()
         for call in self.after:
             call()
 

@@ -20,7 +20,7 @@ from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError
 from penstock.model.task import Record
 from penstock.server import sight
 from penstock.server.book import NAME, Book, Client, Sent, give_back
-from penstock.server.core import Wait, log
+from penstock.server.core import ALTERING, Wait, is_long, log
 from penstock.server.peer import Peer
 from penstock.server.roles import BY_ID, DISCARD, LISTEN, TRANSACT, tube_of
 from penstock.server.settings import MIB, Limits
@@ -28,12 +28,6 @@ from penstock.server.spell import Spells
 from penstock.wire import codec, talk
 
 Send = Callable[[int, bool, bytes], None]
-LONG: frozenset[type[ops.Op[Any]]] = frozenset(
-    (ops.Load, ops.Stage, ops.Promote, ops.AdoptTable, ops.TruncateTube, ops.ForgetHistory, ops.MarkHistory)
-)
-"""Ops that may take long; so may long pages."""
-PAGED: frozenset[type[ops.Op[Any]]] = frozenset((ops.ListTasks, ops.ReadHistory, ops.ListLanes))
-PAGE = 1000
 WAITERS: dict[type[ops.Op[Any]], Callable[[Any, int | None], Waiter]] = {
     ops.Take: Taker,
     ops.Put: Producer,
@@ -242,7 +236,7 @@ class Link:
         if not plain:
             self._do_some(number, requests)
             return
-        if any(_is_long(op) for op in requests):
+        if any(is_long(op) for op in requests):
             self._aside(number, lambda: self._done_aside(number, requests, self._core.engine.execute_many(requests)))
             return
         # Ops that are asked for together are performed together, and answered in their order.
@@ -263,6 +257,8 @@ class Link:
         payload = codec.encode_answers(requests, answers)
 
         def then() -> None:
+            if not ALTERING.isdisjoint(map(type, requests)):
+                self._core.configs.forget()
             self._note_sessions(requests, answers)
             self._answer_all(number, requests, answers, payload)
 
@@ -427,6 +423,7 @@ class Link:
         self._spells.begin(number, partial(self._transacted, number))
 
     def _transacted(self, number: int, answer: Any) -> None:
+        self._core.configs.forget()
         if isinstance(answer, BaseException):
             self._fail(number, answer)
         else:
@@ -452,11 +449,6 @@ class Link:
             self._answer(number, DONE)
         else:
             spell.undo(lambda answer: self._core.soon(self._transacted, number, answer))
-
-
-def _is_long(op: Any) -> bool:
-    kind = type(op)
-    return kind in LONG or (kind in PAGED and op.limit > PAGE)
 
 
 KINDS: dict[str, Callable[[Link, int, bytes], None]] = {

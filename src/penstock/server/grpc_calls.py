@@ -19,7 +19,7 @@ from penstock.model.task import Record
 from penstock.model.tube import TubeConfig
 from penstock.server.auth import Login
 from penstock.server.book import give_back
-from penstock.server.core import Wait, log
+from penstock.server.core import ALTERING, Wait, is_long, log
 from penstock.server.peer import Peer
 from penstock.wire import status
 from penstock.wire.status import NotKnown
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from penstock.server.server import Server
 
 SESSION = "penstock-session"
-CONFIG_SECONDS = 1.0
-"""How long a tube's options are believed: those that put looks at change only if it is dropped and made anew."""
 NO_LOGIN = (
     "this server needs a login: in the URL, as grpc://NAME:SECRET@host:port, or as metadata, "
     "authorization: Bearer NAME:SECRET"
@@ -60,7 +58,6 @@ class Desk:
         self.retiring = False
         """True if another process listens now, to which clients go over."""
         self._after: set[asyncio.Task[Any]] = set()
-        self._configs: dict[str, tuple[float, TubeConfig]] = {}
 
     def login(self, context: Context, metadata: dict[str, Any]) -> Login:
         """The login of a call: a token, a certificate, or a guest's; NotKnown."""
@@ -86,12 +83,12 @@ class Desk:
 
     async def config(self, tube: str) -> TubeConfig:
         """The options of a tube, as they were a moment ago."""
-        now = self.core.loop.time()
-        found = self._configs.get(tube)
-        if found is None or found[0] < now:
+        configs = self.core.configs
+        config = configs.known.get(tube)
+        if config is None:
             config = await self.core.execute(ops.GetTube(tube))
-            found = self._configs[tube] = now + CONFIG_SECONDS, config
-        return found[1]
+            configs.add(config)
+        return config
 
     def admit(self, peer: Peer) -> None:
         """Let a stream in; one too many, or any when the server is going, is refused."""
@@ -120,10 +117,6 @@ class Desk:
         """Come back when the sessions of all streams have been left."""
         while self._after:
             await asyncio.wait(tuple(self._after))
-
-    def forget(self, tube: str) -> None:
-        """A tube was made or dropped by a call."""
-        self._configs.pop(tube, None)
 
 
 class Call:
@@ -156,14 +149,18 @@ class Call:
         self.peer = peers[-1]
         return self.peer.held()
 
-    async def execute(self, op: ops.Op[Any], long: bool = False) -> Any:
+    async def execute(self, op: ops.Op[Any]) -> Any:
         """Perform an op; one that may take long gets a thread of its own."""
         self.check(op)
         if self.login.needs_lease(op):
             op = self.login.with_lease(op, await self.core.execute(ops.ListLeases(op.session)))  # type: ignore[attr-defined]
-        if long:
-            return await self.core.loop.run_in_executor(None, self.core.engine.execute, op)
-        return await self.core.execute(op)
+        if not is_long(op):
+            return await self.core.execute(op)
+        try:
+            return await self.core.loop.run_in_executor(self.desk.server.book.aside, self.core.engine.execute, op)
+        finally:
+            if type(op) in ALTERING:
+                self.core.configs.forget()
 
     # -- takes -------------------------------------------------------------------------------------
 

@@ -227,12 +227,10 @@ class Simple(NamedTuple):
 
     op: Callable[[Any], Op]
     reply: Callable[[Any], Any]
-    long: bool = False
-    """True if it may keep the store busy for a while."""
 
     async def perform(self, request: Any, call: Call) -> Any:
         """Do it."""
-        return self.reply(await call.execute(self.op(request), self.long))
+        return self.reply(await call.execute(self.op(request)))
 
 
 class Held(NamedTuple):
@@ -257,18 +255,6 @@ def _created(request: pb.CreateTubeRequest) -> ops.CreateTube:
 
 def _altered(request: pb.AlterTubeRequest) -> ops.AlterTube:
     return ops.AlterTube(check_name(request.tube), messages.options_of(request.options, request.unset))
-
-
-def _forgetting(verb: Simple, name: str) -> Verb:
-    """A verb after which the options of a tube are others."""
-
-    async def perform(request: Any, call: Call) -> Any:
-        try:
-            return await verb.perform(request, call)
-        finally:
-            call.desk.forget(getattr(request, name))
-
-    return perform
 
 
 def _released(request: pb.ReleaseRequest, session: Any) -> ops.Release:
@@ -419,33 +405,32 @@ async def _ended(request: pb.WaitRequest, call: Call) -> Record:
 SIMPLE: dict[str, Simple | Held] = {
     "GetTube": Simple(_named(ops.GetTube), messages.tube),
     "ListTubes": Simple(lambda _: ops.ListTubes(), lambda found: pb.ListTubesReply(tubes=map(messages.tube, found))),
-    "TruncateTube": Simple(_named(ops.TruncateTube), _count, long=True),
+    "CreateTube": Simple(_created, messages.tube),
+    "AlterTube": Simple(_altered, messages.tube),
+    "DropTube": Simple(lambda it: ops.DropTube(check_name(it.tube), it.force), lambda _: pb.DropTubeReply()),
+    "TruncateTube": Simple(_named(ops.TruncateTube), _count),
     "Pause": Simple(lambda it: ops.PauseTube(check_name(it.tube), not it.resume), messages.tube),
     "Release": Held(_released),
     "Bury": Held(_buried),
     "Fail": Held(_failed),
     "Touch": Held(_touched),
     "Peek": Simple(_one(ops.Peek), messages.task),
-    "Kick": Simple(_kicked, _count, long=True),
+    "Kick": Simple(_kicked, _count),
     "Dig": Simple(_dug, messages.task),
     "Delete": Simple(_one(ops.Delete), messages.task),
     "Cancel": Simple(_cancelled, _maybe),
     "Restart": Simple(_delayed(ops.Restart), messages.task),
     "Snatch": Simple(_delayed(ops.Snatch), messages.task),
-    "ReleaseAll": Simple(_named(ops.ReleaseAll), _count, long=True),
-    "AddRetries": Simple(lambda it: ops.AddRetries(check_name(it.tube), check_count(it.n, "n")), _count, long=True),
-    "ListTasks": Simple(_listed, _page, long=True),
+    "ReleaseAll": Simple(_named(ops.ReleaseAll), _count),
+    "AddRetries": Simple(lambda it: ops.AddRetries(check_name(it.tube), check_count(it.n, "n")), _count),
+    "ListTasks": Simple(_listed, _page),
     "Statistics": Simple(_statistics, messages.statistics),
     "Lanes": Simple(_lanes, lambda found: pb.LanesReply(lanes=map(messages.lane, found))),
     "ConfigureLane": Simple(_configured, messages.lane_limits),
-    "History": Simple(_history, _events, long=True),
+    "History": Simple(_history, _events),
 }
-DROP = Simple(lambda it: ops.DropTube(check_name(it.tube), it.force), lambda _: pb.DropTubeReply(), long=True)
 VERBS: dict[str, Verb] = {
     **{name: verb.perform for name, verb in SIMPLE.items()},
-    "CreateTube": _forgetting(Simple(_created, messages.tube), "name"),
-    "AlterTube": _forgetting(Simple(_altered, messages.tube, long=True), "tube"),
-    "DropTube": _forgetting(DROP, "tube"),
     "Put": put,
     "Take": take,
     "Ack": ack,

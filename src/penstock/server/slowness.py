@@ -24,16 +24,20 @@ class Slowness:
         self._limits = limits
         self._address = address
         self._written = 0
+        """Bytes that there were for it to read when it began to be slow, and since."""
         self._read = 0
-        """How much had been read at the last look."""
+        """How many of them had been read at the last look."""
         self._timer: asyncio.TimerHandle | None = None
 
-    def write(self, content: bytes) -> None:
-        """Write, and look after a while whether it is read if that is too much by now."""
-        transport = self._transport
-        transport.write(content)
-        self._written += len(content)
-        if self._timer is None and transport.get_write_buffer_size() > self._limits.unsent:
+    def begin(self) -> None:
+        """There is much for it to read."""
+        self._written, self._read = self._transport.get_write_buffer_size(), 0
+        self.wrote(0)
+
+    def wrote(self, size: int) -> None:
+        """There is more; if it is too much by now, look after a while whether it is read."""
+        self._written += size
+        if self._timer is None and self._transport.get_write_buffer_size() > self._limits.unsent:
             self._look_later()
 
     def _look_later(self) -> None:

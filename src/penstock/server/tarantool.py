@@ -34,11 +34,11 @@ class Facade:
     """Calls of one connection."""
 
     def __init__(self, core: Core, sessions: Sessions, peer: Peer) -> None:
-        self._caller = Caller(core, sessions, peer)
-        tasks, self._tubes, tutorial = Tasks(self._caller), Tubes(self._caller), Tutorial(self._caller)
-        tutorial.otherwise = self._tubes.statistics  # type: ignore[method-assign]
-        self._tutorial = tutorial
-        self._routes: dict[str, Route] = {}
+        self.caller = caller = Caller(core, sessions, peer)
+        self.routes: dict[str, Route] = {}
+        """Functions that were called before, by their names."""
+        tasks, self._tubes = Tasks(caller), Tubes(caller)
+        self._tutorial = tutorial = Tutorial(caller, self._tubes.statistics)
         self._methods: dict[str, Any] = {
             "put": tasks.put,
             "take": tasks.take,
@@ -69,21 +69,14 @@ class Facade:
 
     def call(self, name: str, args: Args, then: Reply) -> None:
         """CALL and CALL_16: a function by its name."""
-        route = self._routes.get(name)
+        route = self.routes.get(name)
         if route is None:
             try:
                 route = self._route(name)
             except Refusal as error:
                 then(error)
                 return
-        caller = self._caller
-        if caller.holds:
-            caller.put_behind(route, args, then)
-            return
-        try:
-            route.run(route, args, then)
-        except Exception as error:
-            caller.refuse(route, then, error)
+        self.caller.run(route, args, then)
 
     def evaluate(self, text: str, args: Args, then: Reply) -> None:
         """EVAL: no Lua runs here; texts that clients send are known, and so is a text that calls one function."""
@@ -114,9 +107,9 @@ class Facade:
             run = self._methods.get(method)
         if run is None:
             raise not_defined(given)
-        if len(self._routes) >= MAX_ROUTES:
-            self._routes.clear()
-        route = self._routes[name] = Route(given, tube, run)
+        if len(self.routes) >= MAX_ROUTES:
+            self.routes.clear()
+        route = self.routes[name] = Route(given, tube, run)
         return route
 
     def _stats(self, route: Route, args: Args, then: Reply) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 from penstock.engines.line import Producer, Taker, raised
 from penstock.model import ops
@@ -17,7 +15,7 @@ from penstock.model.session import Session
 from penstock.model.task import Record, TaskId
 from penstock.model.tube import TubeConfig
 from penstock.server.auth import EVERYTHING
-from penstock.server.core import Core, log
+from penstock.server.core import Core, Turn, log
 from penstock.server.peer import Peer
 from penstock.server.refusal import refusal
 from penstock.server.sessions import Sessions
@@ -26,8 +24,6 @@ from penstock.wire.iproto import IprotoError
 Args = Sequence[Any]
 Reply = Callable[[list[Any] | IprotoError], None]
 """Gets the return values of a function, or why it was refused; called once, at once or later."""
-FRESH = 1.0
-"""Seconds for which a tube's configuration is believed; what this server does to tubes it knows at once."""
 MAX_LEASES = 1000
 """Leases remembered per connection; the others are looked up when they are needed."""
 MAX_REMEMBERED = 16 * 1024
@@ -49,34 +45,6 @@ class Held(NamedTuple):
     data: Any
 
 
-class Configs:
-    """Configurations of tubes, as this server last saw them."""
-
-    _of: WeakKeyDictionary[Core, Configs] = WeakKeyDictionary()
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[TubeConfig, float]] = {}
-
-    @classmethod
-    def of(cls, core: Core) -> Configs:
-        """Those of a server: all connections share them."""
-        found = cls._of.get(core)
-        if found is None:
-            found = cls._of[core] = cls()
-        return found
-
-    def get(self, tube: str) -> TubeConfig | None:
-        """The configuration, if it was read a moment ago."""
-        known = self._known.get(tube)
-        return known[0] if known is not None and known[1] > time.monotonic() else None
-
-    def add(self, config: TubeConfig) -> None:
-        self._known[config.name] = (config, time.monotonic() + FRESH)
-
-    def forget(self, tube: str) -> None:
-        self._known.pop(tube, None)
-
-
 class Caller:
     """Performs ops for one connection; calls that need several steps let those behind them wait."""
 
@@ -84,19 +52,29 @@ class Caller:
         self.core = core
         self.sessions = sessions
         self.peer = peer
-        self.configs = Configs.of(core)
+        self.configs = core.configs
         self.leases: dict[tuple[str, TaskId], Held] = {}
         self.holds = 0
         """How many calls have another step before them; what comes behind them waits."""
         self._behind: deque[tuple[Route, Args, Reply]] = deque()
+        self._turn: Turn | None = None
+        """The turn of the loop in which something was called last."""
+        self._route: Route | None = None
+        """And what that was."""
 
     # -- calls and their order ---------------------------------------------------------------------
 
-    def put_behind(self, route: Route, args: Args, then: Reply) -> None:
-        """Call a function behind those that are not through with their steps."""
-        self._behind.append((route, args, then))
-
-    def _run(self, route: Route, args: Args, then: Reply) -> None:
+    def run(self, route: Route, args: Args, then: Reply) -> None:
+        """Call a function; what it raises is its answer."""
+        turn = self.core.turn
+        if turn is not self._turn:
+            self._turn = turn
+        elif route is not self._route:
+            self.core.fence()  # what a client asks for in a row is performed in this order
+        self._route = route
+        if self.holds:
+            self._behind.append((route, args, then))
+            return
         try:
             route.run(route, args, then)
         except Exception as error:
@@ -115,7 +93,7 @@ class Caller:
         self.holds -= 1
         while self._behind and not self.holds:
             self.core.fence()
-            self._run(*self._behind.popleft())
+            self.run(*self._behind.popleft())
 
     def attempt(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], None]) -> None:
         """Perform an op; `done` gets what it answers or raises, asks for more or answers the call."""
@@ -131,7 +109,7 @@ class Caller:
 
     def with_config(self, route: Route, args: Args, then: Reply) -> TubeConfig | None:
         """The tube's configuration; None if it has to be asked for, and then the call is made again by itself."""
-        config = self.configs.get(route.tube)
+        config = self.configs.known.get(route.tube)
         if config is not None:
             return config
 
@@ -172,7 +150,7 @@ class Caller:
         if peer.login is not EVERYTHING:
             peer.check(op, facade=True)
         peer.takes()
-        self.core.ask(op, partial(self._taken, op, timeout, then))
+        self.core.ask_one(op, partial(self._taken, op, timeout, then))
 
     def _taken(self, op: ops.Take, timeout: int | None, then: Callable[[Any], None], answer: Any) -> None:
         if type(answer) is list and answer and not self.peer.closed:

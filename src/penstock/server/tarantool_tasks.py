@@ -31,7 +31,7 @@ class Tasks:
     def put(self, route: Route, args: Args, then: Reply) -> None:
         """put(data, {ttl, ttr, pri, delay, utube, timeout}): the task; nil if the tube is full for too long."""
         caller = self._caller
-        config = caller.with_config(route, args, then)
+        config = caller.configs.known.get(route.tube) or caller.with_config(route, args, then)
         if config is None:
             return
         data = args[0] if args else values.data_of(args, config)
@@ -48,14 +48,14 @@ class Tasks:
         if caller.peer.login is not EVERYTHING:
             caller.peer.check(op, True)
         shown = text if isinstance(text, bytes) else data
-        caller.core.ask(op, partial(self._placed, route, then, op, timeout, shown))
+        caller.core.ask_one(op, partial(self._placed, route, then, op, timeout, shown))
 
     def _placed(self, route: Route, then: Reply, op: ops.Put, timeout: int, data: Any, answer: Any) -> None:
         placed = answer[0] if type(answer) is list else answer
         if type(placed) is Placed:
             then([[placed.record.id, LETTERS[placed.record.state], data]])  # type: ignore[index]
         elif not isinstance(placed, TubeFull):
-            self._caller.configs.forget(route.tube)
+            self._caller.configs.forget()
             self._caller.refuse(route, then, placed)
         elif timeout and not self._caller.peer.closed:
             self._caller.wait_for_room(op, timeout, partial(self._placed, route, then, op, 0, data))
@@ -121,7 +121,7 @@ class Tasks:
         op = finish(route.tube, task_id, held.token)
         if caller.peer.login is not EVERYTHING:
             caller.peer.check(op, True)
-        caller.core.ask(op, partial(self._finished, route, task_id, then, held, finish))
+        caller.core.ask_one(op, partial(self._finished, route, task_id, then, held, finish))
 
     def _finished(
         self, route: Route, task_id: TaskId, then: Reply, held: Held, again: Finish | None, answer: Any

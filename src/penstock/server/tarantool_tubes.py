@@ -58,7 +58,6 @@ class Tubes:
             then([])
 
         def made(answer: Any) -> None:
-            caller.configs.forget(config.name)
             if isinstance(answer, TubeExists):
                 then(Refusal(f"Space '{config.name}' already exists"))
             elif isinstance(answer, BaseException):

@@ -5,6 +5,7 @@ Its tasks are in a tube of their own, which the first call makes that may. Ids a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -28,13 +29,15 @@ STATUS = {State.READY: "R", State.TAKEN: "T", State.DELAYED: "W", State.BURIED: 
 class Tutorial:
     """Its functions, called by one connection."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, otherwise: Callable[[Route, Args, Reply], None]) -> None:
+        """otherwise: what stats() means where nobody uses the tutorial's queue."""
         self._caller = caller
+        self._otherwise = otherwise
 
     def put(self, route: Route, args: Args, then: Reply) -> None:
         """put(data, {delay}): the task."""
         data = args[0] if args else None
-        config = self._caller.configs.get(TUBE)
+        config = self._caller.configs.known.get(TUBE)
         if config is None:
             self._make(route, args, then)
             return
@@ -51,7 +54,7 @@ class Tutorial:
     def take(self, route: Route, args: Args, then: Reply) -> None:
         """take(seconds): a task, or nothing; without seconds it does not wait."""
         timeout = values.timeout_of(args) if args and args[0] is not None else 0
-        if self._caller.configs.get(TUBE) is None:
+        if self._caller.configs.known.get(TUBE) is None:
             self._make(route, args, then)
             return
         self._caller.take(route, timeout, partial(self._taken, route, then))
@@ -132,17 +135,13 @@ class Tutorial:
 
         def counted(answer: Any) -> None:
             if isinstance(answer, TubeNotFound):
-                self.otherwise(route, args, then)
+                self._otherwise(route, args, then)
                 return
             tasks = raised(answer)[TUBE].tasks
             counts = {"total": tasks["total"], "ready": tasks["ready"]}
             then([{**counts, "waiting": tasks["delayed"], "taken": tasks["taken"]}])
 
         caller.attempt(op, route, then, counted)
-
-    def otherwise(self, route: Route, args: Args, then: Reply) -> None:
-        """What stats() means where nobody uses the tutorial's queue."""
-        raise TubeNotFound(TUBE)
 
 
 def _id(args: Args) -> TaskId:

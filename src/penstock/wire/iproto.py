@@ -1,7 +1,6 @@
 """Tarantool's binary protocol: the greeting, the frames, the numbers in them.
 
-A frame is a length, a header and a body, all of them msgpack. What is here needs no msgpack library, so the
-library's own clients may use it too. The header of an answer is always of the same size; its schema version never
+A frame is a length, a header and a body, all of them msgpack. Servers and the library's own clients use it. The header of an answer is always of the same size; its schema version never
 changes, so no client reads the schema again.
 """
 
@@ -36,6 +35,7 @@ _SCHEMA = b"\x05\xce\x00\x00\x00\x01"
 _OK = struct.Struct(">BI9sQ8s").pack
 _OK_HEADER = b"\x83\x00\xce\x00\x00\x00\x00\x01\xcf"
 _OK_DATA = _SCHEMA + b"\x81\x30"
+_BIN = (struct.Struct(">BB"), struct.Struct(">BH"), struct.Struct(">BI"))
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -88,6 +88,16 @@ def prefix(data: bytes, at: int) -> tuple[int, int] | None:
 def data_frame(sync: int, packed: bytes) -> bytes:
     """The answer to a request; `packed` is an array."""
     return _OK(0xCE, _HEADER_SIZE + 2 + len(packed), _OK_HEADER, sync, _OK_DATA) + packed
+
+
+def bin_header(size: int) -> bytes:
+    """What comes before so many bytes of binary data.
+
+    >>> bin_header(3), bin_header(300)
+    (b'\\xc4\\x03', b'\\xc5\\x01,')
+    """
+    wide = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
+    return _BIN[wide].pack(0xC4 + wide, size)
 
 
 def frame(sync: int, body: bytes, code: int = 0) -> bytes:

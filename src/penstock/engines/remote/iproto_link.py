@@ -23,7 +23,6 @@ CHUNK = 256 * 1024
 SMALL = 64 * 1024
 """More than this is sent by a thread of its own, so that no caller has to wait for the network."""
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-BIN = ((0xC4, 1), (0xC5, 2), (0xC6, 4))
 APART = 1 << 62
 """Numbers below 0 are counted from here: in this protocol there are none."""
 _encode = msgspec.msgpack.Encoder().encode
@@ -108,17 +107,13 @@ class IprotoLink(Link):
         head = _heads.get(kind)
         if head is None:
             head = _heads[kind] = b"\x82\x22" + _encode(f"penstock.{kind}") + b"\x21\x93"
-        size = len(payload)
-        wide = 0 if size < 1 << 8 else 1 if size < 1 << 16 else 2
-        code, width = BIN[wide]
         frame = (
             b"\x82\x00\x0a\x01"
             + _encode(number if number > 0 else APART - number)
             + head
             + _encode(number)
             + _encode(seen)
-            + bytes((code,))
-            + size.to_bytes(width, "big")
+            + iproto.bin_header(len(payload))
             + payload
         )
         self._push(_sized(frame))

@@ -21,42 +21,40 @@ def perform(requests: Sequence[ops.Op[Any]], one: Perform, crowd: Crowd) -> list
     answers: list[Any] = [None] * len(requests)
     groups: dict[Hashable, list[int]] = {}
     for index, op in enumerate(requests):
-        key = _group(op, index)
+        kind = type(op)
+        key: Hashable = index
+        if kind is ops.Put or kind is ops.Ack:
+            key = (kind, op.tube)  # type: ignore[attr-defined]
+        elif type(op) is ops.Take and op.lane is None and not op.drain:
+            key = (kind, op.tube, op.ttr)
         if key in groups:
             groups[key].append(index)
         else:
             groups[key] = [index]
     for indexes in groups.values():
-        batch = [requests[index] for index in indexes]
-        results = [one(batch[0])] if len(batch) == 1 else _together(batch, one, crowd)
-        for index, result in zip(indexes, results, strict=True):
-            answers[index] = result
+        if len(indexes) == 1:
+            answers[indexes[0]] = one(requests[indexes[0]])
+            continue
+        for index, answer in zip(indexes, _together([requests[i] for i in indexes], one, crowd), strict=True):
+            answers[index] = answer
     return answers
-
-
-def _group(op: ops.Op[Any], index: int) -> Hashable:
-    if type(op) is ops.Put:
-        return (ops.Put, op.tube)
-    if type(op) is ops.Take and op.lane is None and not op.drain:
-        return (ops.Take, op.tube, op.ttr)
-    if type(op) is ops.Ack:
-        return (ops.Ack, op.tube)
-    return index
 
 
 def _together(batch: list[Any], one: Perform, crowd: Crowd) -> list[Any]:
     """Answers of ops that differ in who asks."""
     if type(batch[0]) is ops.Put:
         return _merged(batch, one)
+    sessions = {op.session.uuid for op in batch}
+    if len(sessions) == 1:
+        return _merged(batch, one)
+    return crowd(batch) or _by_session(batch, one)
+
+
+def _by_session(batch: list[Any], one: Perform) -> list[Any]:
     sessions: dict[str, list[int]] = {}
     for index, op in enumerate(batch):
         sessions.setdefault(op.session.uuid, []).append(index)
-    if len(sessions) == 1:
-        return _merged(batch, one)
-    answers = crowd(batch)
-    if answers is not None:
-        return answers
-    answers = [None] * len(batch)
+    answers: list[Any] = [None] * len(batch)
     for indexes in sessions.values():
         own = [batch[index] for index in indexes]
         for index, answer in zip(indexes, [one(own[0])] if len(own) == 1 else _merged(own, one), strict=True):
@@ -77,6 +75,8 @@ def _merged(batch: list[Any], one: Perform) -> list[Any]:
         answer = one(ops.Take(first.tube, sum(sizes), first.session, first.ttr))
     if isinstance(answer, Exception):
         return [answer] * len(batch)
+    if type(first) is not ops.Take and sizes.count(1) == len(sizes):
+        return [[item] for item in answer]
     results, start = [], 0
     for size in sizes:
         results.append(answer[start : start + size])

@@ -1,0 +1,42 @@
+"""What one door does to tubes the others know at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from tests.server.raw import Raw
+from tests.support.grpcs import Client
+from tests.support.servers import Running
+
+import penstock
+from penstock.wire._generated import penstock_pb2 as pb
+
+
+@pytest.fixture
+def server() -> Iterator[Running]:
+    with Running("memory:", grpc_port=0) as running:
+        yield running
+
+
+def by_calls(server: Running) -> None:
+    with penstock.connect(server.url) as q:
+        q.tube("mail").drop(force=True)
+        q.create_tube("mail", payload="bytes")
+
+
+def by_grpc(server: Running) -> None:
+    client = Client(server.grpc_url)
+    client.call("DropTube", pb.DropTubeRequest(tube="mail", force=True))
+    client.create("mail", payload="bytes")
+    client.close()
+
+
+@pytest.mark.parametrize("change", [by_calls, by_grpc])
+def test_a_tube_made_anew_is_another_one_at_once(server: Running, change: Callable[[Running], None]) -> None:
+    with Raw(server.server.port()) as raw:
+        raw.call("queue.create_tube", "mail", "fifo")
+        raw.call("queue.tube.mail:put", {"a": 1})
+        change(server)
+        [[_, state, data]] = raw.call("queue.tube.mail:put", b"\xff")
+    assert (state, data) == ("r", b"\xff")
