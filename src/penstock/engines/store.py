@@ -1,7 +1,8 @@
-"""A store that this process works on itself: one object per process and place, shared by all its queues.
+"""A store: one object per process and place, shared by all its queues.
 
-Ops that threads ask for at one time are performed in one transaction (group.py). After the commit the same
-thread serves the waiters (line.py) and, outside the lock, calls the change callbacks.
+Where this process works on it itself, ops that threads ask for at one time are performed in one transaction (group.py).
+After the commit the same thread serves the waiters (line.py) and, outside the lock, calls the change callbacks. A store
+behind a server sends its ops there instead (remote/store.py); sessions, callbacks and the keeper's rounds are the same.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Committed(NamedTuple):
 
 
 class Store(KeptSessions):
-    """What memory and SQLite share: grouping, waiting, callbacks, keepalive."""
+    """What all stores share: grouping, waiting, callbacks, keepalive."""
 
     lasting = False
     """True for a store that stays when its last queue is closed: a named one in memory."""

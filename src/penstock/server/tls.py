@@ -1,4 +1,4 @@
-"""TLS of the doors, and where a server may listen without it."""
+"""TLS of the doors: certificates, and what handshakes say when they fail."""
 
 from __future__ import annotations
 
