@@ -1,7 +1,7 @@
 """Tarantool's binary protocol: the greeting, the frames, the numbers in them.
 
-A frame is a length, a header and a body, all of them msgpack. Servers and the library's own clients use it. The header of an answer is always of the same size; its schema version never
-changes, so no client reads the schema again.
+A frame is a length, a header and a body, all of them msgpack. Servers and the library's own clients use it. The header
+of an answer is always of the same size; its schema version never changes, so no client reads the schema again.
 """
 
 from __future__ import annotations
