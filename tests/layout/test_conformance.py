@@ -34,6 +34,20 @@ def test_tests_cite_only_numbers_of_the_list(tool):
     assert tool.read().unknown == []
 
 
+def test_only_cases_that_wait_are_said_to_wait(tool, monkeypatch):
+    coverage = tool.read()
+    assert "not yet" not in tool.page()
+    assert tool.summary(coverage).endswith("cases have a test.")
+    (first, *rest) = coverage.cases
+    later = coverage._replace(cases=[first._replace(scope="moon"), *rest])
+    monkeypatch.setattr(tool, "read", lambda: later)
+    monkeypatch.setattr(tool, "NOT_YET", {"moon": "is far away", "mars": "is farther"})
+    page = tool.page()
+    assert "| moon | 1 | is far away |" in page
+    assert "mars" not in page
+    assert "1 more wait" in page
+
+
 def test_citations_of_one_and_of_several_are_found(tool, tmp_path, monkeypatch):
     monkeypatch.setattr(tool, "ROOT", tmp_path)
     file = tmp_path / "tests" / "test_x.py"

@@ -59,6 +59,19 @@ def states_of(q: penstock.Queue) -> list[str]:
     return seen
 
 
+def test_a_promoted_standby_wakes_delayed_tasks(pair):  # case 256
+    clock = ManualClock(time.time_ns() // 1000)
+    with penstock.connect(pair.primary.url(), clock=clock) as q:
+        q.create_tube("jobs").put("later", delay=5)
+    with penstock.connect(pair.standby.url(), clock=clock) as q:
+        jobs = q.tube("jobs")
+        pair.fail_over()
+        clock.advance(1)
+        assert jobs.take() is None
+        clock.advance(4)
+        assert jobs.take().data == "later"
+
+
 def test_a_standby_answers_reads_refuses_writes_and_runs_when_promoted(pair):
     with penstock.connect(pair.primary.url()) as q:
         fill(q)
