@@ -61,7 +61,7 @@ def _file(place: Place, directory: str, lo: int, hi: int) -> dict[str, str | int
     import pyarrow.parquet as pq
 
     from penstock.engines import arrow
-    from penstock.spark.litter import spare_modules
+    from penstock.spark.collector import spare_modules
 
     spare_modules()
     name = f"{lo}-{hi}-{uuid.uuid4().hex[:12]}.parquet"

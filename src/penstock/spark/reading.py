@@ -22,7 +22,7 @@ from penstock.model import ops
 from penstock.model.errors import UsageError
 from penstock.model.state import State
 from penstock.spark import schemas
-from penstock.spark.litter import spare_modules
+from penstock.spark.collector import spare_modules
 from penstock.spark.options import Options
 from penstock.spark.place import Place
 

@@ -21,8 +21,8 @@ from penstock.model import ops
 from penstock.model.errors import UsageError
 from penstock.model.task import OnConflict
 from penstock.spark import jobs
+from penstock.spark.collector import spare_modules
 from penstock.spark.jobs import Part
-from penstock.spark.litter import spare_modules
 from penstock.spark.options import Options
 from penstock.spark.place import Place
 from penstock.spark.rows import Shape, rows, shape

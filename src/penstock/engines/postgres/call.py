@@ -64,7 +64,7 @@ def ids_of(tube: Tube, ids: list[TaskId]) -> Any:
 
 
 def text_array(values: Iterable[str]) -> str:
-    """Texts as PostgreSQL reads an array: a few times as fast as the driver's way, which looks at each item's type."""
+    """Texts as PostgreSQL reads an array; the driver's way would look at each item's type."""
     return "{" + ",".join(['"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"' for value in values]) + "}"
 
 

@@ -10,7 +10,7 @@ import gc
 def spare_modules() -> None:
     """Let collections pass over what is there now, which is code, and stays as long as the process.
 
-    Spark's workers collect after every task. Looking at all that Spark, Arrow and Penstock consist of takes 40 ms of a
-    core each time, which is more than a partition of some ten thousand rows needs.
+    Spark's workers collect after every task, and all that Spark, Arrow and Penstock consist of would be looked at each
+    time.
     """
     gc.freeze()
