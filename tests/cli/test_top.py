@@ -49,8 +49,8 @@ def file(tmp_path: Path) -> Iterator[penstock.Queue]:
 
 
 def look(queue: penstock.Queue, wanted: str | None = None) -> Frame:
-    with watching(queue) as watcher:
-        return Sampler(queue, watcher, wanted).look()
+    with watching(queue) as lookout:
+        return Sampler(queue, lookout, wanted).look()
 
 
 def text(frame: Frame, width: int, height: int | None = None, **options: Any) -> list[str]:
@@ -86,8 +86,8 @@ def test_tubes_workers_and_sessions(q):
 
 def test_rates_are_what_happened_between_two_looks(q):
     jobs = q.create_tube("jobs")
-    with watching(q) as watcher:
-        sampler = Sampler(q, watcher)
+    with watching(q) as lookout:
+        sampler = Sampler(q, lookout)
         assert sampler.look().tubes[0].rates is None
         jobs.put_many(range(6))
         for task in jobs.take_many(4):
@@ -212,8 +212,8 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def test_a_server_that_restarts_is_looked_at_again():
     with Server.start() as server, penstock.connect(server.url(patience=0.5)) as q:
         q.create_tube("jobs").put(1, lane="a")
-        with watching(q) as watcher:
-            sampler = Sampler(q, watcher)
+        with watching(q) as lookout:
+            sampler = Sampler(q, lookout)
             sampler.look()
             server.stop("immediate")
             with pytest.raises(penstock.EngineUnavailable):
@@ -239,8 +239,8 @@ def fill(queue: penstock.Queue, tubes: int) -> Frame:
     for number in range(tubes - 1):
         queue.create_tube(f"tenant-{number:03}.reports", "fifottl")
     queue.tube("tenant-001.reports").pause()
-    with watching(queue) as watcher:
-        sampler = Sampler(queue, watcher)
+    with watching(queue) as lookout:
+        sampler = Sampler(queue, lookout)
         sampler.look()
         for number in (1, 3, 0, 2):
             tube = queue.tube(f"tenant-{number:03}.reports") if number < tubes - 1 else crawl

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.blocking import Queue
-from penstock.engines.holdings import Holding, Watcher, watcher_of
+from penstock.engines.holdings import Holding, Lookout, lookout_of
 from penstock.model import ops
 from penstock.model.lane import LaneInfo
 from penstock.model.stats import Statistics
@@ -102,9 +102,9 @@ class Frame:
 class Sampler:
     """Looks at a queue again and again."""
 
-    def __init__(self, queue: Queue, watcher: Watcher, wanted: str | None = None) -> None:
+    def __init__(self, queue: Queue, lookout: Lookout, wanted: str | None = None) -> None:
         self._queue = queue
-        self._watcher = watcher
+        self._lookout = lookout
         self.wanted = wanted
         """The tube whose lanes are asked for; None: the busiest that has lanes."""
         self._calls: dict[str, dict[str, int]] = {}
@@ -116,7 +116,7 @@ class Sampler:
         statistics = self._queue.statistics()
         moment = time.monotonic()
         configs = {config.name: config for config in self._queue._engine.execute(ops.ListTubes())}
-        holdings = self._watcher.holdings()
+        holdings = self._lookout.holdings()
         seconds = None if self._looked_at is None else max(1e-6, moment - self._looked_at)
         tubes = [
             self._tube(configs[name], found, seconds) for name, found in sorted(statistics.items()) if name in configs
@@ -131,7 +131,7 @@ class Sampler:
             None,
             [],
             _workers(holdings),
-            self._watcher.sessions(),
+            self._lookout.sessions(),
             holdings,
             seconds,
         )
@@ -147,7 +147,7 @@ class Sampler:
             if holding.tube == tube and holding.lane is not None:
                 taken[holding.lane] += holding.taken
         first = sorted(taken, key=lambda lane: (-taken[lane], lane))
-        return replace(frame, chosen=tube, lanes=self._watcher.lanes(tube, first[:MOST_LANES], MOST_LANES))
+        return replace(frame, chosen=tube, lanes=self._lookout.lanes(tube, first[:MOST_LANES], MOST_LANES))
 
     def _tube(self, config: TubeConfig, found: Statistics, seconds: float | None) -> TubeLine:
         before = self._calls.get(config.name)
@@ -186,10 +186,10 @@ def _workers(holdings: list[Holding]) -> list[WorkerLine]:
 
 
 @contextmanager
-def watching(queue: Queue) -> Iterator[Watcher]:
+def watching(queue: Queue) -> Iterator[Lookout]:
     """What looks at the store of a queue."""
-    watcher = watcher_of(queue._engine.store)
+    lookout = lookout_of(queue._engine.store)
     try:
-        yield watcher
+        yield lookout
     finally:
-        watcher.close()
+        lookout.close()

@@ -53,10 +53,10 @@ def top(
     """
     if not interval >= SHORTEST:
         raise UsageError(f"--interval must be {SHORTEST} seconds or more, got {interval:g}")
-    with opened() as queue, watching(queue) as watcher:
+    with opened() as queue, watching(queue) as lookout:
         if tube is not None and not queue.tube(tube)._config.features.lanes:
             raise UsageError(f"tube {tube!r} has no lanes: tubes of the kinds utube, utubettl and standard do")
-        sampler = Sampler(queue, watcher, tube)
+        sampler = Sampler(queue, lookout, tube)
         console = _console()
         try:
             if output.as_json():

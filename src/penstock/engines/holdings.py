@@ -32,7 +32,7 @@ class Holding(NamedTuple):
     """Seconds since the first of them was taken."""
 
 
-class Watcher(ABC):
+class Lookout(ABC):
     """Looks at a store that is open, without changing it."""
 
     @abstractmethod
@@ -51,9 +51,9 @@ class Watcher(ABC):
         """Let go of what was opened to look."""
 
 
-def watcher_of(store: Store) -> Watcher:
+def lookout_of(store: Store) -> Lookout:
     """What looks at a store; a part of its engine, loaded when it is needed."""
     if not store.holdings:
         raise UsageError(f"{store.name} cannot be watched from here")
-    watcher: Watcher = import_module(store.holdings).watcher(store)
-    return watcher
+    lookout: Lookout = import_module(store.holdings).lookout(store)
+    return lookout

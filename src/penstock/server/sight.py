@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from penstock.engines.holdings import watcher_of
+from penstock.engines.holdings import lookout_of
 from penstock.engines.store import Store
 from penstock.wire import codec, talk
 
 
 def look(store: Store, asked: talk.Look) -> bytes:
     """Look at a store once."""
-    watcher = watcher_of(store)
+    lookout = lookout_of(store)
     try:
         if asked.tube is not None:
-            return codec.pack(watcher.lanes(asked.tube, asked.first, asked.limit))
-        return codec.pack((watcher.sessions(), watcher.holdings()))
+            return codec.pack(lookout.lanes(asked.tube, asked.first, asked.limit))
+        return codec.pack((lookout.sessions(), lookout.holdings()))
     finally:
-        watcher.close()
+        lookout.close()

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from penstock.engines.holdings import COUNTED, Holding, Watcher
+from penstock.engines.holdings import COUNTED, Holding, Lookout
 from penstock.engines.memory.store import MemoryStore
 from penstock.model.duration import SECOND
 from penstock.model.lane import LaneInfo
 
 
-class MemoryWatcher(Watcher):
+class MemoryLookout(Lookout):
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
@@ -42,6 +42,6 @@ class MemoryWatcher(Watcher):
         return [lane._replace(ready=min(COUNTED, lane.ready)) for lane in lanes]
 
 
-def watcher(store: MemoryStore) -> MemoryWatcher:
+def lookout(store: MemoryStore) -> MemoryLookout:
     """What looks at a store."""
-    return MemoryWatcher(store)
+    return MemoryLookout(store)

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from penstock.engines.holdings import COUNTED, Holding, Watcher
+from penstock.engines.holdings import COUNTED, Holding, Lookout
 from penstock.engines.postgres.connections import refused
 from penstock.engines.postgres.store import PostgresStore
 from penstock.engines.postgres.tubes import existing, listed
@@ -18,7 +18,7 @@ from penstock.model.lane import LaneInfo, LaneLimits
 Connection = psycopg.Connection[Any]
 
 
-class PostgresWatcher(Watcher):
+class PostgresLookout(Lookout):
     def __init__(self, store: PostgresStore) -> None:
         self._store = store
         self._schema = store.schema
@@ -112,6 +112,6 @@ def _first_lane(schema: str, number: int, rule: str) -> str:
     """
 
 
-def watcher(store: PostgresStore) -> PostgresWatcher:
+def lookout(store: PostgresStore) -> PostgresLookout:
     """What looks at a store."""
-    return PostgresWatcher(store)
+    return PostgresLookout(store)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.engines.holdings import Holding, Watcher
+from penstock.engines.holdings import Holding, Lookout
 from penstock.engines.remote.store import RemoteStore
 from penstock.model.lane import LaneInfo
 from penstock.wire import codec, talk
@@ -13,7 +13,7 @@ _read_held = codec.reader(tuple[int, list[Holding]], "a list of holdings")
 _read_lanes = codec.reader(list[LaneInfo], "a list of lanes")
 
 
-class RemoteWatcher(Watcher):
+class RemoteLookout(Lookout):
     """Asks the server to look."""
 
     def __init__(self, store: RemoteStore) -> None:
@@ -39,6 +39,6 @@ class RemoteWatcher(Watcher):
         return self._store.channel.call("look", codec.pack(asked), repeatable=True)
 
 
-def watcher(store: RemoteStore) -> RemoteWatcher:
+def lookout(store: RemoteStore) -> RemoteLookout:
     """What looks at a store."""
-    return RemoteWatcher(store)
+    return RemoteLookout(store)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import apsw
 
-from penstock.engines.holdings import COUNTED, Holding, Watcher
+from penstock.engines.holdings import COUNTED, Holding, Lookout
 from penstock.engines.sqlite.database import Database, unavailable
 from penstock.engines.sqlite.lanes import LaneRow
 from penstock.engines.sqlite.place import Place
@@ -42,7 +42,7 @@ def run_began(place: Place) -> int:
         database.close()
 
 
-class SqliteWatcher(Watcher):
+class SqliteLookout(Lookout):
     def __init__(self, place: Place, clock: Clock) -> None:
         self._place = place
         self._clock = clock
@@ -135,6 +135,6 @@ class SqliteWatcher(Watcher):
                 database.close()
 
 
-def watcher(store: SqliteStore) -> SqliteWatcher:
+def lookout(store: SqliteStore) -> SqliteLookout:
     """What looks at a store."""
-    return SqliteWatcher(store._place, store.clock)
+    return SqliteLookout(store._place, store.clock)
