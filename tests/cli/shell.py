@@ -25,14 +25,19 @@ from penstock.cli.app import status_of
 PROGRAM = [sys.executable, "-m", "penstock"]
 PATIENCE = 60.0
 """Seconds after which a run is taken for stuck."""
-_started: list[subprocess.Popen[Any]] = []
+_started: list[Any] = []
 
 
 def started(command: list[str], **options: Any) -> subprocess.Popen[Any]:
     """A process that does not outlive its test."""
     process = subprocess.Popen(command, **options)
-    _started.append(process)
+    end_later(process)
     return process
+
+
+def end_later(process: Any) -> None:
+    """The process, a Popen or like one, is to be ended with its test."""
+    _started.append(process)
 
 
 def end_started() -> None:
@@ -48,8 +53,8 @@ class Starter:
     """Starts the program for scripts in little time, with what it needs imported already."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = str(folder / "starter")
-        self._words = [sys.executable, "-s", str(Path(__file__).with_name("starter.py")), self._path]
+        self.path = str(folder / "starter")
+        self._words = [sys.executable, "-s", str(Path(__file__).with_name("starter.py")), self.path]
         self._process = subprocess.Popen(
             self._words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -17,12 +17,18 @@ SIZE = 4
 
 def ask(path: str, words: list[str]) -> int:
     """The exit status of a run."""
-    asked = json.dumps([words, dict(os.environ), os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as line:
         line.connect(path)
-        socket.send_fds(line, [len(asked).to_bytes(SIZE, "big")], [0, 1, 2])
-        line.sendall(asked)
+        send(line, words, dict(os.environ), os.getcwd(), [0, 1, 2])
+        line.recv(SIZE, socket.MSG_WAITALL)  # its pid
         return int(line.recv(SIZE) or b"255")
+
+
+def send(line: socket.socket, words: list[str], environment: dict[str, str], folder: str, files: list[int]) -> None:
+    """Ask for a run; what comes back is its pid, and at its end its exit status as text."""
+    asked = json.dumps([words, environment, folder]).encode()
+    socket.send_fds(line, [len(asked).to_bytes(SIZE, "big")], files)
+    line.sendall(asked)
 
 
 def listen(path: str) -> None:
@@ -44,10 +50,13 @@ def listen(path: str) -> None:
 
 
 def attended(line: socket.socket, size: int, files: list[int]) -> bool:
-    """Fork a run, wait for its end and tell; true in the run itself."""
+    """Fork a run, tell its pid, wait for its end and tell how it ended; true in the run itself."""
     words, environment, folder = json.loads(line.recv(size, socket.MSG_WAITALL))
     pid = os.fork()
     if pid:
+        line.sendall(pid.to_bytes(SIZE, "big"))
+        for file in files:
+            os.close(file)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         line.sendall(str(code if code >= 0 else 128 - code).encode())
@@ -67,8 +76,11 @@ def main() -> None:
     if words:
         sys.exit(ask(path, words))
     import apsw  # noqa: F401
+    import psycopg  # noqa: F401
     import rich.table  # noqa: F401
+    import uvloop  # noqa: F401
 
+    import penstock.server.run  # noqa: F401
     from penstock.cli import main as run
     from penstock.cli.app import program
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable
 from typing import Any, Self
@@ -15,6 +16,8 @@ from penstock.model.errors import EngineUnavailable, LeaseLost
 
 HANDS = 3
 """Producers, and as many consumers."""
+AHEAD = 30
+"""Tasks that producers are ahead of consumers."""
 WAIT = 0.05
 """Seconds that a take waits."""
 
@@ -70,23 +73,23 @@ class Named(Library):
 
 
 class Hammer:
-    """Clients that put, take and ack as fast as they can; whatever goes wrong for one of them is kept."""
+    """Clients that put, take and ack as fast as they can until it is enough; what goes wrong for one is kept."""
 
-    def __init__(self, kind: Tarantool | Library, opened: Callable[[], Any], tasks: int) -> None:
-        self._kind, self._opened, self.tasks = kind, opened, tasks
+    def __init__(self, kind: Tarantool | Library, opened: Callable[[], Any]) -> None:
+        self._kind, self._opened = kind, opened
         self.put, self.taken, self.acked = list[int](), list[int](), list[int]()
         self.done = set[int]()
         """What nobody has to take any more."""
         self.trouble = list[BaseException]()
+        self._enough = False
         self._more = threading.Condition()
-        self._threads = [
-            threading.Thread(target=self._run, args=(work, hand), daemon=True)
-            for hand in range(HANDS)
+        self._producers, self._consumers = (
+            [threading.Thread(target=self._run, args=(work, hand), daemon=True) for hand in range(HANDS)]
             for work in (self._produce, self._consume)
-        ]
+        )
 
     def __enter__(self) -> Self:
-        for thread in self._threads:
+        for thread in (*self._producers, *self._consumers):
             thread.start()
         return self
 
@@ -94,20 +97,24 @@ class Hammer:
         self.end()
 
     def end(self) -> None:
-        """Come back when all have closed what they had open, for which they need a server."""
-        for thread in self._threads:
+        """Let what was put be done; come back when all have closed what they had open, for which they need a server."""
+        with self._more:
+            self._enough = True
+            self._more.notify_all()
+        for thread in (*self._producers, *self._consumers):
             thread.join(PATIENCE)
 
-    def reached(self, count: int) -> None:
-        """Wait until so many are done."""
+    def more(self, count: int) -> None:
+        """Wait until so many more are done."""
         with self._more:
-            assert self._more.wait_for(lambda: len(self.done) >= count or self.trouble, PATIENCE), len(self.done)
+            wanted = len(self.done) + count
+            assert self._more.wait_for(lambda: len(self.done) >= wanted or self.trouble, PATIENCE), len(self.done)
             assert not self.trouble, self.trouble
 
     def check(self) -> None:
         """Nothing failed, nothing was lost, nothing came twice."""
         assert self.trouble == []
-        assert sorted(self.put) == sorted(self.taken) == sorted(self.acked) == list(range(self.tasks))
+        assert sorted(self.put) == sorted(self.taken) == sorted(self.acked) == sorted(self.done)
 
     def _run(self, work: Callable[[Any, int], None], hand: int) -> None:
         try:
@@ -122,12 +129,16 @@ class Hammer:
                 self._more.notify_all()
 
     def _produce(self, client: Any, hand: int) -> None:
-        for number in range(hand, self.tasks, HANDS):
+        for number in itertools.count(hand, HANDS):
+            with self._more:
+                self._more.wait_for(lambda: self._enough or self.trouble or len(self.put) < len(self.done) + AHEAD)
+            if self._enough or self.trouble:
+                return
             self._put(client, number)
             self.put.append(number)
 
     def _consume(self, client: Any, hand: int) -> None:
-        while len(self.done) < self.tasks and not self.trouble:
+        while not self._over():
             found = self._take(client)
             if found is not None:
                 task, number = found
@@ -136,6 +147,11 @@ class Hammer:
                 with self._more:
                     self.done.add(number)
                     self._more.notify_all()
+
+    def _over(self) -> bool:
+        if self.trouble or any(thread.is_alive() for thread in self._producers):
+            return bool(self.trouble)
+        return len(self.done) >= len(self.put)
 
     def _put(self, client: Any, number: int) -> None:
         self._kind.put(client, number)
@@ -151,8 +167,8 @@ class Hammer:
 class Stubborn(Hammer):
     """One that goes on through every failure, as programs do that mean it."""
 
-    def __init__(self, kind: Tarantool | Library, opened: Callable[[], Any], tasks: int) -> None:
-        super().__init__(kind, opened, tasks)
+    def __init__(self, kind: Tarantool | Library, opened: Callable[[], Any]) -> None:
+        super().__init__(kind, opened)
         self.unsure = set[int]()
         """Acks that were not answered: the server was killed before or after it had done them."""
 
@@ -178,6 +194,5 @@ class Stubborn(Hammer):
     def kept(self, left: set[int]) -> None:
         """Every task was acked, or is there, or its ack was under way when a server was killed; those are few."""
         assert self.trouble == []
-        assert set(self.put) == set(range(self.tasks))
         assert len(self.unsure - set(self.acked)) <= 2 * HANDS
         assert set(self.acked) | self.unsure | left == set(self.put)

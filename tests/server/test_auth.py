@@ -182,12 +182,12 @@ def test_a_group_may_read_it_as_secrets_of_containers_are_mounted(shell: Shell, 
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_the_next_step(shell: Shell, tmp_path: Path):
-    ran = shell.run("login", "ann", "--role", "put", "--tube", "mail", "--file", "none/logins.toml")
+    ran = shell.inside("login", "ann", "--role", "put", "--tube", "mail", "--file", "none/logins.toml")
     assert ran.status == 64 and ran.out == ""
     assert "none/logins.toml cannot be written, No such file or directory: make the folder none first" in ran.err
     assert "Traceback" not in ran.err
     (tmp_path / "plain").write_text("")
-    assert shell.run("login", "ann", "--role", "put", "--tube", "mail", "--file", "plain/logins.toml").status == 64
+    assert shell.inside("login", "ann", "--role", "put", "--tube", "mail", "--file", "plain/logins.toml").status == 64
 
 
 def test_a_file_that_is_not_there_is_an_error_with_the_next_step(file: str):

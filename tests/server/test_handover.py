@@ -17,6 +17,7 @@ import tarantool
 from tests.cli.shell import Shell
 from tests.server.hammer import made
 from tests.server.takeovers import connected, control, serves
+from tests.support.forks import ForkedShell
 from tests.support.serving import Serving
 
 import penstock
@@ -92,7 +93,7 @@ def test_there_has_to_be_a_server_to_take_over_from(tmp_path: Path):
         EngineUnavailable, match=r"there is no server to take over from at .*: start without --takeover"
     ):
         Asking(tmp_path / "nobody.sock", "sqlite:///x")
-    shell = Shell("tasks.db", tmp_path)
+    shell = ForkedShell("tasks.db", tmp_path)
     assert shell.run("serve", "--port", "1", "--takeover", XDG_RUNTIME_DIR=os.fspath(tmp_path)).status == 65
 
 

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 import tarantool
 from tests.cli.shell import PROGRAM, Shell, started
-from tests.support import postgres
-from tests.support.serving import Serving, runtime
+from tests.support.forks import ForkedShell
+from tests.support.serving import FreshServing, Serving, runtime
 
 import penstock
 
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
-    return Shell("tasks.db", tmp_path)
+    return ForkedShell("tasks.db", tmp_path)
 
 
 def refused(shell: Shell, *words: str) -> str:
@@ -32,7 +32,7 @@ def refused(shell: Shell, *words: str) -> str:
 
 
 def test_it_says_where_it_is_on_stdout_and_the_rest_in_its_log(tmp_path: Path):
-    with Serving(tmp_path, "tasks.db", "--http-port", "0") as server:
+    with FreshServing(tmp_path, "tasks.db", "--http-port", "0") as server:
         document = server.document
         assert document["pid"] == server.process.pid
         assert document["urls"]["port"] == f"penstock://127.0.0.1:{document['port']}"
@@ -85,17 +85,15 @@ def test_a_store_in_memory_is_served_with_a_warning(tmp_path: Path):
         assert server.stop() == 0
 
 
-def test_postgresql_is_served(tmp_path: Path):
-    url = postgres.lent_place()
-    with Serving(tmp_path, url) as server:
+def test_postgresql_is_served(tmp_path: Path, database: str):
+    with FreshServing(tmp_path, database) as server:
         tarantool.Connection("127.0.0.1", server.port).close()
         assert server.stop() == 0
-    postgres.give_back(url)
 
 
 def test_it_works_without_uvloop(tmp_path: Path):
     (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
-    with Serving(tmp_path, "tasks.db", PYTHONPATH=str(tmp_path)) as server:
+    with FreshServing(tmp_path, "tasks.db", PYTHONPATH=str(tmp_path)) as server:
         tarantool.Connection("127.0.0.1", server.port).close()
         assert server.stop() == 0
 
@@ -137,9 +135,9 @@ def test_a_server_is_no_store_of_another(shell: Shell):
     )
 
 
-def test_the_help_of_the_module_and_of_the_program_is_the_same(shell: Shell):
+def test_the_help_of_the_module_and_of_the_program_is_the_same(tmp_path: Path):
     assert PROGRAM[1:] == ["-m", "penstock"]
-    said = shell.run("serve", "--help").out
+    said = Shell("tasks.db", tmp_path).run("serve", "--help").out
     for word in (
         "--host",
         "--port",

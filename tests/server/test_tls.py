@@ -17,7 +17,7 @@ import pytest
 import tarantool
 import trustme
 from tarantool.error import DatabaseError, NetworkError, SslError
-from tests.cli.shell import Shell
+from tests.support.forks import ForkedShell
 from tests.support.servers import Running
 from tests.support.serving import Serving
 
@@ -293,7 +293,7 @@ def test_a_socket_that_was_handed_over_is_looked_at_too():
 
 
 def test_the_command_refuses_before_it_listens(tmp_path: Path, papers: Papers):
-    shell = Shell("tasks.db", tmp_path)
+    shell = ForkedShell("tasks.db", tmp_path)
     ran = shell.run("serve", "--host", "0.0.0.0", "--port", "0")
     assert ran.status == 64 and "0.0.0.0 can be reached from other machines" in ran.err
     assert not (tmp_path / "tasks.db").exists()

@@ -12,10 +12,11 @@ import signal
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.cli.running import Stream
 from tests.cli.shell import PROGRAM, Shell, started
+from tests.support.forks import Fork
 
 PATIENCE = 60.0
 
@@ -29,7 +30,10 @@ def runtime() -> str:
 
 
 class Serving:
-    """`with Serving(folder, "tasks.db") as server:`; leaving kills it, and whoever has taken over from it."""
+    """`with Serving(folder, "tasks.db") as server:`; leaving kills it, and whoever has taken over from it.
+
+    It is a fork; those that take over on SIGHUP are not.
+    """
 
     def __init__(self, folder: Path, store: str, *words: str, **environment: str) -> None:
         words = words if "--port" in words else (*words, "--port", "0")
@@ -37,21 +41,15 @@ class Serving:
             environment["XDG_RUNTIME_DIR"] = runtime()
         self.runtime = Path(environment["XDG_RUNTIME_DIR"])
         self.environment = Shell(store, folder).environment(**environment)
-        self.process: subprocess.Popen[Any] = started(
-            [*PROGRAM, "serve", store, "--json", *words],
-            cwd=folder,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None and self.process.stderr is not None
+        self.process = self._started(["serve", store, "--json", *words], folder)
         self.out, self.err = Stream(self.process.stdout), Stream(self.process.stderr)
         self._successors = list[int]()
         self.document: dict[str, Any] = {}
 
-    def ready(self) -> Serving:
+    def _started(self, words: list[str], folder: Path) -> Any:
+        return Fork(words, folder, self.environment)
+
+    def ready(self) -> Self:
         """Come back when clients can connect."""
         self.document = json.loads(self.out.said('"pid"'))
         return self
@@ -93,7 +91,7 @@ class Serving:
         self.process.send_signal(signal.SIGTERM)
         return self.ended()
 
-    def __enter__(self) -> Serving:
+    def __enter__(self) -> Self:
         return self.ready()
 
     def __exit__(self, *_: object) -> None:
@@ -104,3 +102,18 @@ class Serving:
             self.kill()
         self.out.end()
         self.err.end()
+
+
+class FreshServing(Serving):
+    """The program as a shell starts it, from nothing."""
+
+    def _started(self, words: list[str], folder: Path) -> Any:
+        return started(
+            [*PROGRAM, *words],
+            cwd=folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
