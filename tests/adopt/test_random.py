@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from pathlib import Path
+import shutil
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support import postgres
 from tests.support.engines import ENGINES, Bench
 from tests.support.invariants import check
 from tests.support.shop import shop_on
@@ -38,9 +38,9 @@ class Orders(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self._folder = tempfile.TemporaryDirectory()
+        self._folder = postgres.folder("penstock-orders")
         self.clock = ManualClock()
-        self.bench = Bench(self.under_test(), "blocking", Path(self._folder.name), self.clock)
+        self.bench = Bench(self.under_test(), "blocking", self._folder, self.clock)
         self.shop = shop_on(self.bench)
         self.held: list[Any] = []
 
@@ -151,7 +151,7 @@ class Orders(RuleBasedStateMachine):
             try:
                 self.bench.close()
             finally:
-                self._folder.cleanup()
+                shutil.rmtree(self._folder)
 
 
 class OrdersInFile(Orders):
@@ -178,7 +178,7 @@ class OrdersOnServer(Orders):
         self.shop.sql("COMMIT")
 
 
-EXAMPLES = int(os.environ.get("ORDERS", "30"))
+EXAMPLES = int(os.environ.get("ORDERS", "20"))
 TestOrdersInFile = OrdersInFile.TestCase
 TestOrdersInFile.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)

@@ -114,9 +114,9 @@ def test_promoted_rows_are_what_put_many_makes(q, do, clock, kind, case):
     assert promoted.new + promoted.existing == sum(map(len, parts))
     assert promoted.existing == len(keyed) - len({entry.key for entry in keyed})
     assert without_numbers(seen(q, "staged")) == without_numbers(seen(q, "put"))
-    for _ in range(6):
+    for _ in range(3):
         assert taken(q, "staged") == taken(q, "put")
-        clock.advance(1)
+        clock.advance(2)
     assert seen(q, "staged")["statistics"] == seen(q, "put")["statistics"]
 
 
@@ -131,7 +131,7 @@ def without_numbers(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def taken(q, tube: str) -> list[Any]:
-    tasks = q.tube(tube).take_many(3)
+    tasks = q.tube(tube).take_many(7)
     q.tube(tube).ack_many(tasks)
     return [(task.data, task.lane, task.pri) for task in tasks]
 

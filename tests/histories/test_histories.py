@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.support import postgres
 from tests.support.engines import ENGINES, EngineUnderTest
 from tests.support.invariants import check, check_snapshot, dump, dump_snapshot, line
 from tests.support.remotes import behind
@@ -139,8 +139,9 @@ class Histories(RuleBasedStateMachine):
     def begin(self, first: str, others: list[str]) -> None:
         """Few tubes, so that much happens in each; lanes have the most to get wrong."""
         self.tubes = [first, *(tube for tube in others if tube != first)][:3]
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-history"))
-        self.sides = [Side(engine, self.folder, self.tubes) for engine in (ENGINES[0], self.other)]
+        self.folder = postgres.folder("penstock-history")
+        with postgres.warmth():
+            self.sides = [Side(engine, self.folder, self.tubes) for engine in (ENGINES[0], self.other)]
 
     def teardown(self) -> None:
         if hasattr(self, "sides"):
@@ -400,7 +401,7 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
 
 
-EXAMPLES = {"sqlite": 60, "postgres": 20, "remote": 20, "grpc": 3}
+EXAMPLES = {"sqlite": 40, "postgres": 15, "remote": 15, "grpc": 3}
 """How many histories of an engine; HISTORIES in the environment overrides it."""
 for engine in ENGINES[1:]:
     machine = type(f"HistoriesOf{engine.name.title()}", (Histories,), {"other": engine})

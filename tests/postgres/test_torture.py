@@ -24,7 +24,7 @@ from penstock.model.errors import LeaseLost, NotTaken, PenstockError, TaskNotFou
 from penstock.model.task import Draft, Record
 
 LENGTH = int(os.environ.get("TORTURE", "1"))
-TAKERS, PRODUCERS, TICKERS, PUTS = 8, 6, 2, 20
+TAKERS, PRODUCERS, TICKERS, PUTS = 8, 6, 2, 10
 PATIENCE = 60.0 + 30 * LENGTH
 SHORT = 50_000
 """A ttr, in microseconds, after which a holder that forgot its task loses it."""

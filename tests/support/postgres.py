@@ -72,6 +72,11 @@ def memory_has_room() -> bool:
     return shutil.disk_usage(MEMORY).free > ROOM
 
 
+def folder(prefix: str) -> Path:
+    """A new folder for files of tests that have no tmp_path, in memory if there is room."""
+    return Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY if memory_has_room() else None))
+
+
 class Ground:
     """What the servers of this process share: a directory, the programs, and a guard that ends them all."""
 

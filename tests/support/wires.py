@@ -25,6 +25,8 @@ WIPE = b"""
     close all; set session authorization default; reset all; deallocate all; unlisten *;
     select pg_advisory_unlock_all(); discard temp; discard sequences
 """
+USES = 25
+"""How many stores have a connection: the plans that it keeps are all looked at whenever a table is made or dropped."""
 Opener = Callable[..., psycopg.Connection[Any]]
 
 
@@ -34,6 +36,7 @@ class Rack:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[str, list[PGconn]] = {}
+        self._uses: dict[PGconn, int] = {}
         self._pid = os.getpid()
         self._open = True
 
@@ -67,6 +70,10 @@ class Rack:
             return False
         while wire.notifies() is not None:
             pass
+        self._uses[wire] = self._uses.get(wire, 0) + 1
+        if self._uses[wire] >= USES:
+            del self._uses[wire]
+            return False
         with self._lock:
             if self._open:
                 self._idle.setdefault(conninfo, []).append(wire)
