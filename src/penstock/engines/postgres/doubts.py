@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.engines.line import Answer
@@ -51,10 +52,12 @@ class Doubts:
     nothing is in doubt, which one comparison tells.
     """
 
-    def __init__(self, clock: Clock, signs: Signs, lives: Callable[[], set[str]]) -> None:
+    def __init__(self, clock: Clock, kept: Mapping[str, Any], signs: Signs) -> None:
         self._lock = threading.Lock()
         self._clock, self._passing = clock, Passing(clock)
-        self._signs, self._lives = signs, lives
+        self._kept, self._signs = kept, signs
+        self._parted: deque[str] = deque()
+        """Sessions that are kept here no longer, until somebody looks."""
         self._sure: dict[str, int] = {}
         """Until when a session lives in any case; also of some that are not kept here."""
         self._doubtful: set[str] = set()
@@ -91,11 +94,8 @@ class Doubts:
             self._look_at = min(self._look_at, until)
 
     def part(self, uuid: str) -> None:
-        """A session lives here no longer."""
-        with self._lock:
-            if uuid in self._doubtful:
-                self._doubtful.discard(uuid)
-                self._array = None
+        """A session is kept here no longer. Waits for no lock: a queue may be dropped in the middle of anything."""
+        self._parted.append(uuid)
 
     def doubt_all(self) -> None:
         """What was written may be lost."""
@@ -111,6 +111,11 @@ class Doubts:
     def array(self) -> str:
         """Those in doubt, as PostgreSQL reads an array."""
         with self._lock:
+            while self._parted:
+                uuid = self._parted.popleft()
+                if uuid not in self._kept and not self._signs.until(uuid) > self._clock.now():
+                    self._doubtful.discard(uuid)
+                    self._array = None
             if (now := self._passing.now()) >= self._look_at:
                 self._look(now)
             if self._array is None:
@@ -118,7 +123,7 @@ class Doubts:
             return self._array
 
     def _look(self, now: int) -> None:
-        lives = self._lives()
+        lives = {*self._kept, *self._signs.alive(self._clock.now())}
         self._sure = {uuid: until for uuid, until in self._sure.items() if until > now}
         self._doubtful = lives - self._sure.keys()
         self._array = None
@@ -133,7 +138,7 @@ class DoubtingStore(Store):
 
     def __init__(self, name: str, clock: Clock) -> None:
         super().__init__(name, clock)
-        self.doubts = Doubts(clock, self._signs, self.lives)
+        self.doubts = Doubts(clock, self._sessions, self._signs)
 
     def keep(self, session: Session, engine: int) -> None:
         super().keep(session, engine)
@@ -141,10 +146,7 @@ class DoubtingStore(Store):
 
     def lose(self, session: Session, engine: int) -> None:
         super().lose(session, engine)
-        if session.uuid not in self._sessions:
-            self.doubts.part(session.uuid)
-            if self._signs.until(session.uuid) > self.clock.now():
-                self.doubts.meet(session.uuid)
+        self.doubts.part(session.uuid)
 
     def kept(self) -> str:
         """Sessions that live here, as an array; where they are many, those that may be over in the database."""
