@@ -14,6 +14,7 @@ from penstock.cli.command import command
 from penstock.cli.worker import LogFormat, LogLevel
 from penstock.metrics import logs
 from penstock.model.errors import PenstockError, UsageError
+from penstock.server.settings import Limits, Settings
 
 _LONGEST_DRAIN = 86_400
 _SAFE: dict[str, Any] = {"rich_help_panel": "Who may connect"}
@@ -41,10 +42,10 @@ class Doors:
 
     host: Annotated[
         str, typer.Option(metavar="HOST", help="The address to listen on; one beyond this machine needs TLS.")
-    ] = "127.0.0.1"
+    ] = Settings.host
     port: Annotated[
         int, typer.Option(metavar="PORT", help="Of penstock:// and Tarantool's protocol; 0 is a free one.")
-    ] = 3301
+    ] = Settings.port or 0
     grpc_port: Annotated[
         int | None, typer.Option(metavar="PORT", help="Of gRPC and grpc://, if given; usually 3302.")
     ] = None
@@ -88,22 +89,20 @@ class Safety:
 class Bounds:
     """What clients may use."""
 
-    max_frame: Annotated[int, typer.Option(metavar="BYTES", help="Of one request.", **_LIMIT)] = 16 * 1024 * 1024
-    max_connections: Annotated[int, typer.Option(metavar="N", help="At one time.", **_LIMIT)] = 10_000
+    max_frame: Annotated[int, typer.Option(metavar="BYTES", help="Of one request.", **_LIMIT)] = Limits.frame
+    max_connections: Annotated[int, typer.Option(metavar="N", help="At one time.", **_LIMIT)] = Limits.connections
     max_waiting: Annotated[int, typer.Option(metavar="N", help="Takes that wait, of all connections.", **_LIMIT)] = (
-        100_000
+        Limits.waiting
     )
     max_unsent: Annotated[
         int, typer.Option(metavar="BYTES", help="Of answers that a client does not read; then it is cut off.", **_LIMIT)
-    ] = 64 * 1024 * 1024
+    ] = Limits.unsent
     max_session_ttl: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a session may outlive its client.", **_LIMIT)
-    ] = 24 * 3600.0
+    ] = Limits.session_seconds
 
     def limits(self) -> Any:
         """As a server has them."""
-        from penstock.server.settings import Limits
-
         for field in fields(self):
             if getattr(self, field.name) < 1:
                 raise UsageError(
@@ -126,14 +125,14 @@ def serve(
     doors: Doors,
     durability: Annotated[
         str, typer.Option(metavar="LEVEL", help="strict: what is stored survives a power cut; relaxed: kill -9.")
-    ] = "strict",
+    ] = Settings.durability,
     drain: Annotated[
         float,
         typer.Option(
             metavar="SECONDS",
             help="How long clients have to read their answers at the end, and to go over in a takeover.",
         ),
-    ] = 30.0,
+    ] = Settings.drain_seconds,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Serve in the place of the process that has the port; nobody notices.")
     ] = False,
@@ -160,7 +159,6 @@ def serve(
     """
     try:
         from penstock.server.run import run
-        from penstock.server.settings import Settings
     except ImportError as error:
         raise _missing(error) from None
     if not 0 <= drain <= _LONGEST_DRAIN:  # which nan is not, either

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+from typing import Any
 
 from penstock.model.errors import UsageError
 
@@ -26,15 +27,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens; 0 is a free port."""
+def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """The family of an address to listen on, and the address as sockets know it."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = socket.socket(family, kind, protocol)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (OSError, OverflowError) as error:
         raise UsageError(f"{host}:{port} is no address to listen on: {error}") from None
+    return found[0], found[4]
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens; 0 is a free port."""
+    family, address = resolve(host, port)
+    made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)

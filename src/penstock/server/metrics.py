@@ -8,14 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.metrics import prometheus  # raises UsageError if the package is missing
-from penstock.server.server import Server
+from penstock.server.server import DOORS, Server
 
 # isort: split
 import prometheus_client
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-
-LABELS = {"port": "iproto", "grpc_port": "grpc", "http_port": "http"}
 
 
 class Metrics:
@@ -45,7 +43,7 @@ class _Own(Collector):
         tally = core.tally
         connections = GaugeMetricFamily("penstock_server_connections", "Clients connected now.", labels=("door",))
         for name, door in self._server.doors.items():
-            connections.add_metric((LABELS[name],), len(getattr(door, "connections", ())))
+            connections.add_metric((DOORS[name].label,), len(getattr(door, "connections", ())))
         yield connections
         waiting: Any = core.engine.store.waiters
         yield GaugeMetricFamily(

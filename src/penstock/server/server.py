@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.engines import Engine, engine_name, open_engine
 from penstock.model.clock import Clock
@@ -20,8 +20,24 @@ from penstock.server.sessions import Sessions
 from penstock.server.settings import Settings
 from penstock.server.tls import common_name
 
-DOORS = {"port": "penstock.server.iproto", "grpc_port": "penstock.server.grpc", "http_port": "penstock.server.http"}
-"""Which module opens the door of a port: it has `async def open_door(server) -> Door`."""
+
+class Kind(NamedTuple):
+    """A kind of door."""
+
+    module: str
+    """It has `async def open_door(server) -> Door`."""
+    scheme: str
+    """Of its URLs."""
+    label: str
+    """In metrics."""
+
+
+DOORS = {
+    "port": Kind("penstock.server.iproto", "penstock", "iproto"),
+    "grpc_port": Kind("penstock.server.grpc", "grpc", "grpc"),
+    "http_port": Kind("penstock.server.http", "http", "http"),
+}
+"""By the settings that name their ports."""
 
 
 class Door:
@@ -84,9 +100,9 @@ class Server:
         self.core = Core(self._engine, loop, threaded=slow, limits=settings.limits)
         self.sessions = Sessions(self.core)
         self.book = Book(self.core)
-        for name, module in DOORS.items():
+        for name, kind in DOORS.items():
             if getattr(settings, name) is not None:
-                self.doors[name] = await import_module(module).open_door(self)
+                self.doors[name] = await import_module(kind.module).open_door(self)
 
     def listener(self, name: str) -> socket.socket:
         """The socket that a door shall listen on."""
