@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from tests.spark.places import PLACES, check_put
+from tests.spark.places import PLACES, check_once, check_put
 
 import penstock
+import penstock.spark
 from penstock.model.staging import Promoted
 from penstock.spark import jobs
+
+ROWS = 3000
 
 
 @pytest.fixture(params=PLACES[:1], ids=lambda place: place.name)
@@ -39,11 +43,11 @@ def refused(frame, url: str, **options: Any) -> str:
 @pytest.mark.parametrize("url", PLACES, ids=lambda place: place.name, indirect=True)
 def test_every_row_is_put_once_and_in_order(spark, url, queue):
     queue.create_tube("jobs", history=True)
-    frame = spark.range(10_000, numPartitions=3).selectExpr("concat('{\"n\":', id, '}') as data")
+    frame = spark.range(ROWS, numPartitions=3).selectExpr("concat('{\"n\":', id, '}') as data")
     write(frame, url)
-    check_put(queue, 10_000)
+    check_once(queue, [{"n": n} for n in range(ROWS)])
     assert [task.data["n"] for task in queue.tube("jobs").take_many(5)] == [0, 1, 2, 3, 4]
-    assert sum(row.event == "put" for row in queue.history(tube="jobs", limit=20_000)) == 10_000
+    assert sum(row.event == "put" for row in queue.history(tube="jobs", limit=2 * ROWS)) == ROWS
 
 
 def test_columns_are_options_and_null_is_the_default(spark, url, queue):
@@ -113,6 +117,25 @@ def test_a_job_with_a_name_is_done_once(spark, url, queue):
     write(frame.limit(0), url, jobId="empty")
     assert jobs.outcome(queue._engine, "empty") == Promoted(0)
     assert "puts into tube 'jobs', not into 'others'" in refused(frame, url, tube="others", jobId="load 7")
+
+
+def test_a_thread_that_registers_can_write(spark, url, queue):
+    queue.create_tube("jobs")
+    frame = spark.range(10).selectExpr("cast(id as string) as data")
+    failed = []
+
+    def work():
+        try:
+            penstock.spark.register(spark)
+            write(frame, url)
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert failed == []
+    check_once(queue, 10)
 
 
 @pytest.mark.parametrize("url", PLACES[1:], ids=["postgres"], indirect=True)
