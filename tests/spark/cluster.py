@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,12 +15,11 @@ from pathlib import Path
 from typing import IO
 
 import pyspark
-from tests.spark.conftest import BRIEF, ROOT, environment
+from tests.spark.conftest import BRIEF, environment
 from tests.support.postgres import free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 PATIENCE = 120.0
-DRIVERS = Path(__file__).parent / "drivers"
 
 
 @contextmanager
@@ -68,18 +66,3 @@ def _await(log: Path, text: str, processes: Sequence[subprocess.Popen[bytes]]) -
     while text not in (said := log.read_text(errors="replace")):
         assert time.monotonic() < end and all(one.poll() is None for one in processes), f"no {text!r} in {said[-2000:]}"
         pause.wait(0.05)
-
-
-def drive(name: str, *arguments: str, check: bool = True, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a program of tests/spark/drivers to its end; settings join its environment."""
-    done = subprocess.run(
-        [sys.executable, str(DRIVERS / f"{name}.py"), *arguments],
-        env={**environment(), "SPARK_LOCAL_IP": HOSTS[0], **settings},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=False,
-    )
-    assert not check or done.returncode == 0, f"{done.stdout}\n{done.stderr[-4000:]}"
-    return done

@@ -14,6 +14,7 @@ from tests.spark import archive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from tests.spark.driver import Driver
 
 collect_ignore_glob = ["drivers/*"]
 """Programs that tests start; they do their work when they are imported."""
@@ -51,7 +52,7 @@ def classes() -> Iterator[None]:
     """Every JVM that a test starts begins with classes that are loaded already."""
     options = archive.options(BRIEF, environment(), ROOT / "build")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_SUBMIT_OPTS", options)
+        patch.setenv("SPARK_SUBMIT_OPTS", f"{BRIEF} {options}")
         yield
 
 
@@ -62,6 +63,16 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     with cluster(tmp_path_factory.mktemp("cluster")) as master:
         yield master
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """A driver beside the one of this process, for all tests that need one."""
+    from tests.spark.driver import Driver
+
+    made = Driver(tmp_path_factory.mktemp("driver"))
+    yield made
+    made.kill()
 
 
 @pytest.fixture(scope="session")

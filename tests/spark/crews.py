@@ -42,6 +42,29 @@ def hold(folder: str, run: penstock.Run) -> None:
     run.check()
 
 
+def late(n: int, run: penstock.Run) -> str:
+    """The first attempt lasts until somebody wants it to end, and has an answer then."""
+    if run.attempt == 1:
+        run.wait(PATIENCE)
+        return "too late"
+    return "in time"
+
+
+def long(seconds: float, run: penstock.Run) -> int:
+    """Lasts this long."""
+    run.wait(seconds)
+    return run.attempt
+
+
+def outlived(folder: str, run: penstock.Run) -> None:
+    """The first attempt at the first task says which machine it is on, and waits for its end."""
+    from tests.spark.faulty import leave, machine_of
+
+    if run.task.id == 1 and run.attempt == 1:
+        leave(Path(folder) / "0", str(machine_of(os.getpid())))
+        run.wait(PATIENCE)
+
+
 def spread(n: int, run: penstock.Run) -> None:
     """Puts what comes after it, once."""
     after = [2 * n, 2 * n + 1, n]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from tests.spark import faulty
+from tests.spark.lines import Lines
 from tests.spark.places import PLACES, check_once, check_put
 
 import penstock
@@ -26,37 +25,6 @@ def queue(url):
     with penstock.connect(url) as queue:
         queue.create_tube("jobs")
         yield queue
-
-
-class Lines:
-    """A folder whose files are read as a stream: a file is a batch, its lines are rows."""
-
-    def __init__(self, spark, folder: Path) -> None:
-        self._spark = spark
-        self._folder = folder / "lines"
-        self._folder.mkdir()
-        self._checkpoints = folder
-        self._last = 0
-
-    def add(self, number: int) -> None:
-        """One more file, with numbers that none has had."""
-        numbers = range(self._last, self._last + number)
-        self._last += number
-        draft = self._checkpoints / "draft"
-        draft.write_text("".join(f"{n}\n" for n in numbers))
-        draft.rename(self._folder / f"{self._last:06}.txt")
-
-    def run(self, url: str, form: str = "penstock", checkpoint: str = "a", partitions: int = 2, **options: str) -> None:
-        """Write all there is, and come back."""
-        frame = self._spark.readStream.option("maxFilesPerTrigger", 1).text(str(self._folder))
-        frame = frame.withColumnRenamed("value", "data").repartition(partitions)
-        query = (
-            frame.writeStream.format(form)
-            .options(url=url, tube="jobs", checkpointLocation=str(self._checkpoints / checkpoint), **options)
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
 
 
 @pytest.fixture
