@@ -185,20 +185,38 @@ class Core:
     def ask(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
         """Perform an op with the others of this turn of the loop."""
         self._weigh(op)
-        if type(op) in ALTERING:
-            self.turn.altering = True
         self.ask_one(op, then)
 
     def _weigh(self, op: ops.Op[Any]) -> None:
-        is_heavy = HEAVY.get(type(op))
-        if is_heavy is not None and is_heavy(op):
+        kind = type(op)
+        if kind in HEAVY and HEAVY[kind](op):
             self.turn.heavy = True
+        if kind in ALTERING:
+            self.turn.altering = True
 
     def ask_one(self, op: ops.Op[R], then: Callable[[R | BaseException], None]) -> None:
         """The same for an op about one task, which never takes long and changes no tube."""
         turn = self.turn
         turn.requests.append(op)
         turn.thens.append(then)
+        if not self._busy:
+            self._plan()
+
+    def ask_all(self, requests: Sequence[ops.Op[Any]], then: Callable[[list[Answer]], None]) -> None:
+        """Perform ops together; `then` gets all their answers, in their order."""
+        answers: list[Answer] = []
+        add = answers.append
+
+        def last(answer: Answer) -> None:
+            add(answer)
+            then(answers)
+
+        turn = self.turn
+        turn.requests += requests
+        turn.thens += [add] * (len(requests) - 1)
+        turn.thens.append(last)
+        for op in requests:
+            self._weigh(op)
         if not self._busy:
             self._plan()
 
