@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from penstock.model.errors import UsageError
-from penstock.server.grpc_calls import Desk, handler
+from penstock.server.grpc_calls import Desk, granting, handler
 from penstock.server.grpc_engine import EngineStream
 from penstock.server.grpc_health import Health
 from penstock.server.grpc_streams import SessionStream, TakeStream
-from penstock.server.grpc_verbs import VERBS
+from penstock.server.grpc_verbs import VERBS, take
+from penstock.server.listening import resolve
 from penstock.server.peer import Peer
 from penstock.server.server import Door
+from penstock.wire._generated import penstock_pb2 as pb
 from penstock.wire._generated import penstock_pb2_grpc
 
 if TYPE_CHECKING:
     from penstock.server.server import Server
 
+SERVICE = pb.DESCRIPTOR.services_by_name["Queue"].full_name
 PING_MS = 20_000
 PING_PATIENCE_MS = 10_000
 """A client machine that died is noticed within both."""
@@ -55,7 +58,11 @@ class GrpcDoor(Door):
         self._health = Health(server.core)
         self._closing_seconds = min(CLOSING_SECONDS, server.settings.drain_seconds / 2)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, listener)
+        takes = {"Take": _take(self.desk)}
+        # A method is served by the first that knows it, and in later releases of gRPC by the last that was registered.
+        listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, takes),))
         penstock_pb2_grpc.add_QueueServicer_to_server(Queue(self.desk), listener)  # type: ignore[no-untyped-call]
+        listener.add_registered_method_handlers(SERVICE, takes)
 
     @property
     def connections(self) -> list[Peer]:
@@ -90,6 +97,14 @@ class GrpcDoor(Door):
         self.desk.end_waits()
         await stopping
         await self.desk.settled()
+
+
+def _take(desk: Desk) -> Any:
+    return grpc.unary_stream_rpc_method_handler(
+        granting(desk, take),
+        request_deserializer=pb.TakeRequest.FromString,
+        response_serializer=pb.TakeReply.SerializeToString,
+    )
 
 
 async def open_door(server: Server) -> GrpcDoor:
@@ -130,19 +145,18 @@ def reserve(server: Server) -> socket.socket:
     if "grpc_port" in server.sockets:
         return server.sockets["grpc_port"]
     settings = server.settings
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        settings.host, settings.grpc_port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    family, address = resolve(settings.host, settings.grpc_port or 0)
+    made = socket.socket(family, socket.SOCK_STREAM)
     try:
-        with socket.socket(family, kind, protocol) as free:  # refused if anybody has the port, shared or not
+        with socket.socket(family, socket.SOCK_STREAM) as free:  # refused if anybody has the port, shared or not
             free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind(address)
             address = free.getsockname()
-        made = socket.socket(family, kind, protocol)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(address)
     except OSError as error:
+        made.close()
         raise UsageError(
             f"nobody can listen on {settings.host}:{settings.grpc_port} ({error.strerror}); another port, or 0 for a "
             "free one"

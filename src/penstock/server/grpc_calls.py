@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 
@@ -296,6 +296,33 @@ def handler(desk: Desk, verb: Verb) -> Callable[[Any, Context], Awaitable[Any]]:
             await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__} on the server")
 
     return handle
+
+
+class Granted(NamedTuple):
+    """A reply with tasks."""
+
+    reply: Any
+    op: ops.Take
+    records: list[Record]
+
+
+def granting(desk: Desk, take: Callable[[Any, Call], Awaitable[Granted]]) -> Callable[[Any, Context], Awaitable[None]]:
+    """A unary call whose reply grants tasks: what cannot be sent any more is given back.
+
+    To gRPC it is a stream of one reply, for of a stream it is told whether that went out; clients see no difference.
+    """
+
+    async def perform(request: Any, call: Call) -> None:
+        granted = await take(request, call)
+        try:
+            await call.context.write(granted.reply)
+        except BaseException as error:
+            call.give_back(granted.op, granted.records)
+            if not isinstance(error, Exception):
+                raise
+            log.info("%s went before it had its tasks", call.peer.address)
+
+    return handler(desk, perform)
 
 
 async def refuse(context: Context, error: PenstockError) -> None:

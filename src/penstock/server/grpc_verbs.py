@@ -23,7 +23,7 @@ from penstock.model.errors import (
 from penstock.model.state import Reason, State
 from penstock.model.task import Draft, Record
 from penstock.model.tube import TubeConfig, check_count, check_name, check_text
-from penstock.server.grpc_calls import Call, Verb, clipped, closing
+from penstock.server.grpc_calls import Call, Granted, Verb, clipped, closing
 from penstock.server.grpc_reply import MAX_REPLY, Room, fill_tasks, fitting
 from penstock.wire import messages
 from penstock.wire._generated import penstock_pb2 as pb
@@ -174,7 +174,7 @@ def take_op(tube: str, n: int, session: Any, message: Any) -> ops.Take:
     return ops.Take(check_name(tube), n, session, length_of(message, "ttr_us"), lane, message.drain)
 
 
-async def take(request: pb.TakeRequest, call: Call) -> pb.TakeReply:
+async def take(request: pb.TakeRequest, call: Call) -> Granted:
     """Take tasks; waits for the first."""
     op = take_op(request.tube, request.n or 1, await call.session(), request)
     records = await call.take(op, clipped(request.timeout_us))
@@ -184,7 +184,7 @@ async def take(request: pb.TakeRequest, call: Call) -> pb.TakeReply:
     sent = fill_tasks(reply.tasks, records or [], held=True)
     if records and sent < len(records):
         call.give_back(op, records[sent:])
-    return reply
+    return Granted(reply, op, (records or [])[:sent])
 
 
 async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
@@ -432,7 +432,6 @@ SIMPLE: dict[str, Simple | Held] = {
 VERBS: dict[str, Verb] = {
     **{name: verb.perform for name, verb in SIMPLE.items()},
     "Put": put,
-    "Take": take,
     "Ack": ack,
     "Wait": wait,
     "Result": result,
