@@ -32,6 +32,20 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
+def server() -> Iterator[Running]:
+    """A store in memory, where a file has no other."""
+    with Running("memory:", grpc_port=0) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def one_server() -> Iterator[Running]:
+    """The same for all tests of a file."""
+    with Running("memory:", grpc_port=0) as running:
+        yield running
+
+
+@pytest.fixture
 def connect(server: Running) -> Iterator[Any]:
     """Makes clients of tarantool/queue, of the test's server if no other is named, and closes them at its end."""
     made: list[Client] = []
@@ -43,13 +57,6 @@ def connect(server: Running) -> Iterator[Any]:
     yield connect
     for client in made:
         client.close()
-
-
-@pytest.fixture
-def grpc_server() -> Iterator[Running]:
-    """A store in memory, behind gRPC alone."""
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
 
 
 @pytest.fixture

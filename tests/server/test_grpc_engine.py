@@ -8,21 +8,14 @@ import uuid
 
 import grpc
 import pytest
-from tests.support.grpcs import Client, Feed
+from tests.support.grpcs import Client, Feed, limited
 from tests.support.postgres import until
 from tests.support.servers import Running
 
 import penstock
 from penstock.model import errors, ops
-from penstock.server.settings import Limits
 from penstock.wire import codec, talk
 from penstock.wire._generated import penstock_pb2 as pb
-
-
-@pytest.fixture
-def server(grpc_server):
-    return grpc_server
-
 
 FORKING = """
 import os, sys, warnings
@@ -108,11 +101,7 @@ def frames(client, requests):
 
 
 def test_a_client_that_does_not_read_is_cut_off():
-    with (
-        Running("memory:", port=None, grpc_port=0, limits=Limits(unsent=4 << 20)) as server,
-        Client(server.grpc_url) as client,
-    ):
-        client.create("jobs")
+    with limited(unsent=4 << 20) as (server, client):
         client.put("jobs", f'"{"x" * 1_000_000}"')
         _, replies = frames(client, 200)
         desk = server.server.doors["grpc_port"].desk
@@ -126,11 +115,7 @@ def test_a_client_that_does_not_read_is_cut_off():
 
 def test_requests_are_read_as_they_are_answered():
     """No more than the pipeline are taken in at once, and all are answered, in order."""
-    with (
-        Running("memory:", port=None, grpc_port=0, limits=Limits(pipeline=3)) as server,
-        Client(server.grpc_url) as client,
-    ):
-        client.create("jobs")
+    with limited(pipeline=3) as (_, client):
         client.put("jobs", "1")
         feed, replies = frames(client, 100)
         assert [next(replies).number for _ in range(101)] == [-1, *range(1, 101)]

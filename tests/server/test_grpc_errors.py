@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.support.grpcs import Client, Stream, number
+from tests.support.grpcs import Client, Stream, limited, number
 from tests.support.postgres import until
 from tests.support.servers import Running
 
@@ -19,17 +19,15 @@ import penstock
 from penstock.model import errors, state, tube
 from penstock.server import grpc_health, logins
 from penstock.server.auth import new_token
-from penstock.server.settings import Limits
 from penstock.wire import messages, status
 from penstock.wire._generated import penstock_pb2 as pb
 
 PROTO = Path(penstock.__file__).parent / "wire" / "penstock.proto"
 
 
-@pytest.fixture(scope="module")
-def server():
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
+@pytest.fixture
+def server(one_server):
+    return one_server
 
 
 @pytest.fixture
@@ -301,22 +299,14 @@ def test_health_says_when_a_server_goes():
 
 
 def test_a_message_that_is_too_big_is_refused_and_the_connection_goes_on():
-    with (
-        Running("memory:", port=None, grpc_port=0, limits=Limits(frame=100_000)) as server,
-        Client(server.grpc_url) as client,
-    ):
-        client.create("jobs")
+    with limited(frame=100_000) as (_, client):
         failed = refused(client.put, "jobs", f'"{"x" * 200_000}"')
         assert failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert client.put("jobs", "1")[0].outcome == pb.OUTCOME_NEW
 
 
 def test_only_so_many_takes_may_wait():
-    with (
-        Running("memory:", port=None, grpc_port=0, limits=Limits(waiting_each=2)) as server,
-        Client(server.grpc_url) as client,
-    ):
-        client.create("jobs")
+    with limited(waiting_each=2) as (server, client):
         client.open()
         first = [client.waiting("jobs") for _ in range(2)]
         until(lambda: server.server.core.engine.store.waiters == 2, "two should wait")

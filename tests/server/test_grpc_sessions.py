@@ -20,11 +20,6 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-def server(grpc_server):
-    return grpc_server
-
-
-@pytest.fixture
 def client(grpc_client):
     grpc_client.create("jobs")
     return grpc_client

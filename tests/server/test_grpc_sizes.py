@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
-from tests.support.grpcs import Client, number
-from tests.support.servers import Running
+from tests.support.grpcs import number
 
 from penstock.calls import MAX_BATCH
 from penstock.model import errors
@@ -18,19 +17,16 @@ LONG = "x" * 255
 BIG = 1 << 62
 
 
-@pytest.fixture(scope="module")
-def server():
-    with Running("memory:", port=None, grpc_port=0) as running:
-        yield running
+@pytest.fixture
+def server(one_server):
+    return one_server
 
 
 @pytest.fixture
-def client(server):
-    made = Client(server.grpc_url)
-    made.open()
-    yield made
-    made.call("DropTube", pb.DropTubeRequest(tube="jobs", force=True))
-    made.close()
+def client(grpc_client):
+    grpc_client.open()
+    yield grpc_client
+    grpc_client.call("DropTube", pb.DropTubeRequest(tube="jobs", force=True))
 
 
 def test_a_put_of_which_most_is_refused_says_so_for_each(client):

@@ -19,11 +19,6 @@ SECOND = 1_000_000
 
 
 @pytest.fixture
-def server(grpc_server):
-    return grpc_server
-
-
-@pytest.fixture
 def client(grpc_client):
     grpc_client.create("jobs")
     grpc_client.open()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
+from tests.support.servers import Running
 
+from penstock.server.settings import Limits
 from penstock.wire._generated import penstock_pb2 as pb
 from penstock.wire._generated import penstock_pb2_grpc
 
@@ -119,6 +122,17 @@ class Client:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+@contextmanager
+def limited(**limits: Any) -> Iterator[tuple[Running, Client]]:
+    """A server with limits, and a client that has made a tube, `jobs`."""
+    with (
+        Running("memory:", port=None, grpc_port=0, limits=Limits(**limits)) as server,
+        Client(server.grpc_url) as client,
+    ):
+        client.create("jobs")
+        yield server, client
 
 
 def number(value: int) -> Any:
