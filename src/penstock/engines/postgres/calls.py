@@ -6,7 +6,7 @@ store (tubes.py) are the exception: they take several statements.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from penstock.engines.postgres.call import (
     id_of,
     ids_of,
     int_array,
+    text_array,
     times,
     unless_none,
 )
@@ -354,6 +355,24 @@ def keep_alive(context: Context, op: ops.KeepAlive) -> Call:
         (*times(context), session.uuid, session.name, session.ttl, session.direct, op.until),
         lambda answer: [row[AT] for row in answer.rows if row[INFO] == "cancelled"],
     )
+
+
+def keep_all_alive(context: Context, requests: Sequence[ops.KeepAlive]) -> tuple[str, tuple[Any, ...]]:
+    """A statement that does the same for many, and its parameters; rows begin with whose they are."""
+    sessions = [op.session for op in requests]
+    sql = (
+        "select s.place, a.* from unnest(%s::uuid[], %s::text[], %s::bigint[], %s::boolean[], %s::bigint[]) "
+        "with ordinality s (uuid, name, ttl, direct, until, place), "
+        f"lateral {context.schema}.extend_session({CONTEXT}, s.uuid, s.name, s.ttl, s.direct, s.until) a"
+    )
+    columns = (
+        text_array(session.uuid for session in sessions),
+        text_array(session.name for session in sessions),
+        int_array(session.ttl for session in sessions),
+        text_array(str(session.direct) for session in sessions),
+        int_array(op.until for op in requests),
+    )
+    return sql, (*columns, *times(context))
 
 
 def end_session(context: Context, op: ops.EndSession) -> Call:

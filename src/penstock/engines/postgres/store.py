@@ -63,9 +63,7 @@ ASIDE = (
 class PostgresStore(DoubtingStore):
     """One per process and schema."""
 
-    kept_together = 1
-    """Each beside what everybody else does, who may take their time."""
-
+    kept_together = 64
     poll_seconds: float = SHORTEST_POLL
     scanner = "penstock.engines.postgres.scan"
     holdings = "penstock.engines.postgres.holdings"
@@ -192,11 +190,13 @@ class PostgresStore(DoubtingStore):
         if getattr(self._local, "inside", 0):
             self.check_owner()
         # Under a manual clock nothing goes on beside a call, so nothing has to get past it.
-        if len(requests) == 1 and isinstance(requests[0], ASIDE) and not self.clock.manual:
+        # Signs of life come many at a time.
+        few = len(requests) == 1 or all(type(op) is ops.KeepAlive for op in requests)
+        if few and isinstance(requests[0], ASIDE) and not self.clock.manual:
             if self.closed or not self.usable:
                 self.check_usable()
             self.check_owner()
-            return [self._aside(requests[0], strict)]
+            return self._aside(requests, strict)
         try:
             answers = super().execute_many(requests, strict)
         except Occupied as error:
@@ -204,28 +204,28 @@ class PostgresStore(DoubtingStore):
         if any(isinstance(answer, Occupied) for answer in answers):
             # It waits where nobody else has to wait for it.
             pairs = zip(requests, answers, strict=True)
-            return [self._aside(op, strict) if isinstance(answer, Occupied) else answer for op, answer in pairs]
+            return [self._aside((op,), strict)[0] if isinstance(answer, Occupied) else answer for op, answer in pairs]
         return answers
 
-    def _aside(self, op: ops.Op[Any], strict: bool) -> Answer:
-        """An op on a connection of its own, beside what everybody else does."""
+    def _aside(self, requests: Sequence[ops.Op[Any]], strict: bool) -> list[Answer]:
+        """An op, or signs of life, on a connection of its own, beside what everybody else does."""
         if self._connections.is_crowded:
-            return super().execute_many((op,), strict)[0]
+            return super().execute_many(requests, strict)
         try:
-            done = self._recovery.perform((op,), strict, aside=True)
+            done = self._recovery.perform(requests, strict, aside=True)
         except EngineUnavailable:
             if not self._connections.is_crowded:
                 raise
-            return super().execute_many((op,), strict)[0]
+            return super().execute_many(requests, strict)
         with self._group.alone():
             self.note(done)
             if self._lines.count and done.touched:
                 self._serve(done.touched, strict)
-            elif self._lines.count and isinstance(op, ops.Tick):
+            elif self._lines.count and isinstance(requests[0], ops.Tick):
                 self._serve(self._lines.tubes(), strict)
         if self._outbox:
             self._announce()
-        return done.answers[0]
+        return done.answers
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         return self._recovery.perform(requests, strict)
@@ -372,7 +372,7 @@ class PostgresStore(DoubtingStore):
             super().enlist(waiter, strict)
         except Occupied:
             # A put that may wait for room, and has to wait for a transaction first.
-            if not waiter.offer(self._aside(waiter.op, strict)):
+            if not waiter.offer(self._aside((waiter.op,), strict)[0]):
                 super().enlist(waiter, strict)
         if isinstance(waiter, Taker) and not waiter.done and not self.clock.manual:
             # What others have delayed, nobody has told us of.

@@ -94,6 +94,8 @@ class Work:
         if type(op) in STORE_CALLS:
             if isinstance(op, ops.EndSession | ops.Tick | ops.OpenSession | ops.KeepAlive | ops.Identify):
                 self.touched |= self._store.awaited()  # what sessions held is anybody's now
+            if said is not None:
+                return self._read(*said)
             return self._tick(op) if type(op) is ops.Tick else self._call(STORE_CALLS[type(op)](self.context, op))
         if isinstance(op, ops.Load):
             return self._load(op)
@@ -108,6 +110,8 @@ class Work:
 
         Every round trip is also a wait for the interpreter, which threads that run handlers keep busy.
         """
+        if all(type(op) is ops.KeepAlive for op in requests):
+            return self._keep_alive(requests)
         if not 1 < len(requests) <= MOST or not all(isinstance(op, TOGETHER) for op in requests):
             return None
         try:
@@ -130,6 +134,14 @@ class Work:
                 rows = next(parts).rows
             else:
                 rows.append(row)
+        return said
+
+    def _keep_alive(self, requests: Sequence[Any]) -> list[Said]:
+        """Signs of life of many sessions. Whoever else keeps some of them comes in the same order, by their uuids."""
+        order = sorted(range(len(requests)), key=lambda index: requests[index].session.uuid)
+        said = [Said(calls.keep_alive(self.context, op), []) for op in requests]
+        for place, *row in self.rows(*calls.keep_all_alive(self.context, [requests[index] for index in order])):
+            said[order[place - 1]].rows.append(tuple(row))
         return said
 
     def _asked(self, op: Any) -> Call | None:
