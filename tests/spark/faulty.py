@@ -154,7 +154,7 @@ class Attempts:
         assert context is not None
         attempt, partition = context.attemptNumber(), context.partitionId()
         faulty = attempt == 0 and partition in self._partitions
-        if attempt:
+        if attempt and partition in self._partitions:
             until((self._folder / str(partition)).exists, "another attempt before the first had a fault")
         for number, batch in enumerate(batches):
             if number == 3 and faulty and self._what != "straggle":

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import signal
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
-from tests.cli.shell import Shell
+from tests.cli.shell import Output, Shell
+from tests.worker.bench import until
 
 import penstock
 from penstock.cli.app import program
 from penstock.pipeline.lake import Lake
 from penstock.spark import feeds, stores
 
+PATIENCE = 100.0
 ORDER = ("run", "report", "replay", "compact", "vacuum", "readers", "forget")
 
 
@@ -67,3 +74,26 @@ def test_the_pipeline_speaks_json(shell: Shell):
     wrong = shell.inside("pipeline", "report", "lake", "--output", "nowhere/report.html")
     assert wrong.status == 64 and "--output nowhere/report.html cannot be written" in wrong.err
     assert Lake(shell.folder / "lake").snapshot().version == 2
+
+
+def test_a_run_goes_on_until_ctrl_c(shell: Shell):
+    def watch() -> None:
+        """What a person does at the keyboard, who reads what is printed and puts more tasks."""
+        until(lambda: printed() == [16], PATIENCE)
+        with penstock.connect(shell.folder / "tasks.db") as queue:
+            queue.tube("mail").put_many([{"to": number} for number in range(3)])
+        until(lambda: sum(printed()) == 19, PATIENCE)
+        # It rests now; an interrupt in the midst of a word of Spark would leave that one without its answer.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def printed() -> list[int]:
+        lines = sys.stdout.text.splitlines() if isinstance(sys.stdout, Output) else []
+        return [json.loads(line)["events"] for line in lines]
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    ran = shell.inside("pipeline", "run", "lake", "--every", "2", "--json")
+    watching.join()
+    assert ran.status == 130
+    assert [line["events"] for line in ran.documents if line["events"]] == [16, 3]
+    assert Lake(shell.folder / "lake").snapshot().upto == ran.documents[-1]["upto"]

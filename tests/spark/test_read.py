@@ -78,7 +78,6 @@ def test_options_and_a_schema_choose_rows_and_columns(spark, q, url):
     assert read(spark, url, until="2100-01-01").load().count() == 9
 
 
-@only("postgres")
 def test_a_dataframe_that_is_reused_or_united_with_itself_has_the_right_rows(spark, q, url):
     jobs = q.create_tube("jobs", keep=True)
     jobs.put_many(range(30))

@@ -11,6 +11,7 @@ from tests.support.engines import ENGINES
 
 import penstock
 from penstock import UsageError
+from penstock.model import ops
 from penstock.spark import attempt, settle
 
 pytestmark = pytest.mark.timeout(600)
@@ -158,3 +159,16 @@ def test_a_second_query_ends_the_first_one_of_the_same_stream(spark, q, url, tmp
             jobs.put(2)
             assert jobs.wait(2, timeout=120).state == "done"
     assert seen == [1, 2]
+
+
+@pytest.mark.parametrize("url", DURABLE, indirect=True, ids=lambda engine: engine.name)
+def test_a_batch_may_take_longer_than_its_leases_without_a_sign(spark, q, url, tmp_path):
+    jobs = q.create_tube("jobs", keep=True, ttr=1)
+    jobs.put_many(range(3))
+    taken = []
+    # Another who waits for these tasks does not get them: the process that plans keeps them.
+    batches = Batches(lambda frame, number: taken.append(jobs.take(timeout=2.5)))
+    run(stream(spark, url, lease=1), batches, tmp_path / "c")
+    assert taken == [None] and sorted(batches.data) == [0, 1, 2]
+    assert [(task.state, task.attempt) for task in jobs.tasks()] == [("done", 1)] * 3
+    assert json.loads(q._engine.execute(ops.ReadLedger("acked:s"))[0].text)["lost"] == 0
