@@ -25,7 +25,7 @@ demo: $(READY) ## a polite crawl of a small web with Spark, to watch; needs Java
 test: check ## format, lint, types, layers and the whole suite
 	@mkdir -p build; \
 	$(BIN)/python -m pytest tests/spark > build/spark-tests.log 2>&1 & spark=$$!; \
-	$(BIN)/python -m pytest -n 2 --ignore=tests/spark; rest=$$?; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/spark; rest=$$?; \
 	wait $$spark; besides=$$?; \
 	echo "tests of Spark:"; cat build/spark-tests.log; \
 	exit $$((rest || besides))

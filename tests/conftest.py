@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, PAIRS, Bench, EngineUnderTest, Pair, is_full, is_spared
+from tests.support.engines import ENGINES, PAIRS, Bench, EngineUnderTest, Pair, is_full, is_spared, is_thinned, is_third
 
 from penstock.testing import ManualClock, waiting
 
@@ -82,7 +82,10 @@ def needed_items(items: list[pytest.Item]) -> set[pytest.Item]:
         at_the_door = first.get_closest_marker("at_the_door") is not None
         everywhere = first.get_closest_marker("everywhere") is not None
         for pair, found in pairs.items():
-            if pair[0] is ENGINES[0] if at_the_door else is_full(pair, pairs):
+            full = pair[0] is ENGINES[0] if at_the_door else is_full(pair, pairs)
+            if full and is_thinned(pair):
+                needed.update(item for item in found if item is found[0] or is_third(item.name))
+            elif full:
                 needed.update(found)
             elif everywhere or not is_spared(pair, pairs, name):
                 needed.add(found[0])

@@ -55,6 +55,19 @@ def is_full(pair: Pair, pairs: Collection[Pair]) -> bool:
     return engine.name == "sqlite" and not _is_covered(pair, pairs)
 
 
+def is_thinned(pair: Pair) -> bool:
+    """Whether a test that has all its parameters here needs but every third: others run the very same engine.
+
+    Remote is memory behind a server, and the async facade is made from the blocking one.
+    """
+    return pair[0].name == "remote" or (pair[0].name, pair[1]) == ("memory", "async")
+
+
+def is_third(name: str) -> bool:
+    """The same in every run."""
+    return zlib.crc32(name.encode()) % 3 == 0
+
+
 def shared_pair(function: str, pairs: Collection[Pair]) -> Pair | None:
     """Of the pairs that others cover, the one that a test runs on: the same one in every run, and all in turn.
 

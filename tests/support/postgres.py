@@ -44,6 +44,8 @@ SETTINGS = {
     "fsync": "off",
     "full_page_writes": "off",
     "max_wal_size": "256MB",
+    # Three processes less for each server; tests read little.
+    "io_method": "sync",
     # What autovacuum writes makes the newest events wait for a moment, and tests read them at once.
     "autovacuum_naptime": "12h",
 }
