@@ -11,8 +11,15 @@ import os
 import signal
 import socket
 import sys
+from importlib import import_module
 
 SIZE = 4
+LOADED = (
+    *("apsw", "psycopg", "rich.table", "uvloop"),
+    *("penstock.engines.sqlite.store", "penstock.engines.postgres.store"),
+    *("penstock.server.run", "penstock.server.iproto"),
+)
+"""What commands load when they need it."""
 
 
 def ask(path: str, words: list[str]) -> int:
@@ -75,15 +82,14 @@ def main() -> None:
     path, *words = sys.argv[1:]
     if words:
         sys.exit(ask(path, words))
-    import apsw  # noqa: F401
-    import psycopg  # noqa: F401
-    import rich.table  # noqa: F401
-    import uvloop  # noqa: F401
+    from pydantic import TypeAdapter
 
-    import penstock.server.run  # noqa: F401
     from penstock.cli import main as run
     from penstock.cli.app import program
 
+    for name in LOADED:
+        import_module(name)
+    TypeAdapter(int)  # loads what typer reads words with
     program()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited for a run
     listen(path)
