@@ -1,4 +1,4 @@
-"""Runs of the program that begin with its modules loaded: processes of their own, which cost next to nothing to start.
+"""Runs of the program that begin with its modules loaded: processes of their own that cost less to start.
 
 What a run needs from its environment before its modules are loaded, as PYTHONPATH, it does not get: such a test starts
 the program itself.
