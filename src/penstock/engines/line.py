@@ -10,13 +10,14 @@ from __future__ import annotations
 import heapq
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any
 
 from penstock.model import ops
 from penstock.model.errors import TubeFull
 from penstock.model.state import State
+from penstock.model.task import TaskId
 
 Answer = Any
 """What an op answered, or the exception it raised."""
@@ -125,6 +126,7 @@ class Watcher(Waiter):
     def __init__(self, op: ops.Watch, deadline: int | None) -> None:
         super().__init__(op, deadline)
         self.tube = op.tube
+        self.id = op.id
 
     def accepts(self, answer: Answer) -> bool:
         self.last = answer
@@ -197,13 +199,46 @@ class Takers:
         return True
 
 
+class Watchers:
+    """Those who wait for the end of a task, of one tube, by the task."""
+
+    def __init__(self) -> None:
+        self._lines: dict[TaskId, Line] = {}
+
+    def __len__(self) -> int:
+        return sum(len(line) for line in self._lines.values())
+
+    def __iter__(self) -> Iterator[Waiter]:
+        for line in self._lines.values():
+            yield from line
+
+    def add(self, watcher: Watcher) -> None:
+        self._lines.setdefault(watcher.id, Line()).add(watcher)
+
+    def remove(self, watcher: Watcher) -> bool:
+        line = self._lines.get(watcher.id)
+        if line is None or not line.remove(watcher):
+            return False
+        if not line:
+            del self._lines[watcher.id]
+        return True
+
+    def of(self, tube: str, ended: Collection[Any] | None) -> list[Waiter]:
+        """Those whose task may have ended; None, or an id that is None: any may have."""
+        if ended is None or (tube, None) in ended:
+            return list(self)
+        return [waiter for name, id in ended if name == tube for waiter in self._lines.get(id, ())]
+
+
 class Lines:
     """All waiters of a store in this process, by tube."""
 
     def __init__(self) -> None:
         self._producers: dict[str, Line] = {}
         self._takers: dict[str, Takers] = {}
-        self._watchers: dict[str, Line] = {}
+        self._watchers: dict[str, Watchers] = {}
+        self.watched = self._watchers.keys()
+        """Tubes in which somebody waits for the end of a task."""
         self.count = 0
         self._came = 0
 
@@ -212,9 +247,10 @@ class Lines:
         waiter.place = self._came
         if isinstance(waiter, Taker):
             self._takers.setdefault(waiter.tube, Takers()).add(waiter)
+        elif isinstance(waiter, Watcher):
+            self._watchers.setdefault(waiter.tube, Watchers()).add(waiter)
         else:
-            line = self._producers if isinstance(waiter, Producer) else self._watchers
-            line.setdefault(waiter.tube, Line()).add(waiter)
+            self._producers.setdefault(waiter.tube, Line()).add(waiter)
         self.count += 1
 
     def line_up(self, waiters: Sequence[Waiter], answers: Sequence[Answer], now: Callable[[], int]) -> None:
@@ -264,8 +300,8 @@ class Lines:
             for waiters in list(line.values()):
                 yield from list(waiters)
 
-    def serve(self, tube: str, attempt: Attempt) -> None:
-        """Try the waiters of a tube in their order: producers, takers, watchers.
+    def serve(self, tube: str, attempt: Attempt, ended: Collection[Any] | None = None) -> None:
+        """Try the waiters of a tube in their order: producers, takers, and watchers of tasks that have ended.
 
         Who comes after one that is refused is not looked at: thousands that wait cost no more than one.
         """
@@ -279,8 +315,9 @@ class Lines:
                 for taker in list(takers.draining):
                     self._try((taker,), attempt)
         if tube in self._watchers:
-            for watcher in list(self._watchers[tube]):
-                self._try((watcher,), attempt)
+            watchers = self._watchers[tube].of(tube, ended)
+            for start in range(0, len(watchers), MOST):
+                self._try(watchers[start : start + MOST], attempt)
 
     def _serve(self, line: Line, attempt: Attempt, most: int) -> bool:
         """Serve a line until somebody is refused; then answers False. More and more are tried at a time."""

@@ -12,7 +12,7 @@ import os
 import threading
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -23,6 +23,7 @@ from penstock.engines.kept import KeptSessions
 from penstock.engines.line import Answer, Lines, Waiter, in_two, raised
 from penstock.engines.refund import grants, refunds
 from penstock.engines.scan import Scan
+from penstock.engines.transaction import End
 from penstock.engines.transactor import Transactor
 from penstock.model import ops
 from penstock.model.clock import Clock, ManualClock
@@ -57,6 +58,8 @@ class Committed(NamedTuple):
     """Tubes in which something may have become possible for a waiter."""
     announced: Sequence[tuple[Configured, Change]]
     next_due: int | None
+    ended: Collection[End] | None = None
+    """Tasks whose end somebody may wait for; None: nobody knows."""
 
 
 class Store(KeptSessions):
@@ -186,7 +189,7 @@ class Store(KeptSessions):
             if done.next_due is not None or done.announced:
                 self.note(done)
             if self._lines.count and done.touched:
-                self._serve(done.touched, strict)
+                self._serve(done.touched, strict, done.ended)
             return done.answers
         except BaseException as error:
             if done is not None:  # of a signal: whom this concerns is told first
@@ -321,7 +324,7 @@ class Store(KeptSessions):
             raise
         return raised(waiter.answer)
 
-    def _serve(self, tubes: Iterable[str], strict: bool) -> None:
+    def _serve(self, tubes: Iterable[str], strict: bool, ended: Collection[End] | None = None) -> None:
         """Let waiters try again, after what has been committed. Called with the lock."""
 
         def attempt(requests: Sequence[ops.Op[Any]]) -> list[Answer]:
@@ -331,7 +334,7 @@ class Store(KeptSessions):
 
         try:
             for tube in [tube for tube in tubes if self._lines.has(tube)]:
-                self._lines.serve(tube, attempt)
+                self._lines.serve(tube, attempt, ended)
         except Exception:
             # Whoever made the change has succeeded; those who wait are tried again at the next one.
             log.exception("waiting callers of %s could not be served", self.name)

@@ -252,6 +252,11 @@ class TubeStore(ABC):
         )
 
 
+End = tuple[str, TaskId | None]
+"""A tube and the id of a task; None: it may be any."""
+ENDS = (State.DONE, State.BURIED)
+
+
 class Transaction(ABC):
     """All tubes and sessions of a store, inside one transaction."""
 
@@ -261,6 +266,10 @@ class Transaction(ABC):
     def __init__(self) -> None:
         self.announced: list[tuple[TubeStore, Change]] = []
         self.touched: set[str] = set()
+        self.ended: set[End] = set()
+        """Tasks that have ended, as far as somebody waits for that."""
+        self.watched: Container[str] = ()
+        """Tubes in which somebody of this process waits for the end of a task."""
         self.listened: Container[str] = ()
         """Tubes with an on_task_change callback in this process."""
         self.lives: Callable[[], Container[str]] = tuple
@@ -351,6 +360,16 @@ class Transaction(ABC):
         self.touched.add(name)
         if name in self.listened:
             self.announced.extend((tube, change) for change in changes)
+        if name in self.watched:
+            # Keys of adopted tables have more shapes than one.
+            known = tube.config.adopted is None
+            ends = [change.after.id for change in changes if change.after.state in ENDS]
+            self.ended.update((name, id if known else None) for id in ends)
+
+    def emptied(self, name: str) -> None:
+        """Tasks of a tube may be gone, nobody knows which."""
+        self.touched.add(name)
+        self.ended.add((name, None))
 
     def settle_sessions(self, now: int) -> None:
         """End sessions whose time is over, each at its own moment. [rules 2, 13]"""

@@ -188,13 +188,14 @@ class MemoryStore(Store):
         self.lasting = lasting
         self.data = data or MemoryTransaction()
         self.data.listened = self._listeners.keys()
+        self.data.watched = self._lines.watched
         self.data.waiting = self.waiting
         self.data.lives = self.lives
         self.start()
 
     def commit(self, requests: Sequence[ops.Op[Any]], strict: bool) -> Committed:
         tx = self.data
-        tx.announced, tx.touched = [], set()
+        tx.announced, tx.touched, tx.ended = [], set(), set()
         answers: list[Any] = []
         for op in requests:
             try:
@@ -203,7 +204,7 @@ class MemoryStore(Store):
                 answers.append(error)
         moments = [tx.tubes[name].next_due for name in tx.touched if name in tx.tubes]
         next_due = min((m for m in moments if m is not None), default=None)
-        return Committed(answers, tx.touched, tx.announced, next_due)
+        return Committed(answers, tx.touched, tx.announced, next_due, tx.ended)
 
     @contextmanager
     def transaction(self) -> Iterator[Transactor]:

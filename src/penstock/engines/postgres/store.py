@@ -385,7 +385,7 @@ class PostgresStore(DoubtingStore):
 
     perform_all = one_by_one
 
-    def _serve(self, tubes: Iterable[str], strict: bool) -> None:
+    def _serve(self, tubes: Iterable[str], strict: bool, ended: Any = None) -> None:
         names = set(tubes)
         super()._serve(names, strict)
         if not self.clock.manual:

@@ -110,6 +110,7 @@ class SqliteStore(Store):
     def _transaction(self, database: Database, own: bool = True) -> SqliteTransaction:
         tx = SqliteTransaction(database, self._open_temporary if own else lambda: None)
         tx.listened = self._listeners.keys() if own else ()
+        tx.watched = self._lines.watched if own else ()
         tx.waiting = self.waiting
         tx.lives = self.lives
         tx.now = self.clock.now
@@ -171,7 +172,7 @@ class SqliteStore(Store):
             tx.begin()
             answers = [self._answer(requests[0])] if len(requests) == 1 else self._merged(requests)
             tx.commit()
-            return Committed(answers, tx.touched, tx.announced, tx.next_due())
+            return Committed(answers, tx.touched, tx.announced, tx.next_due(), tx.ended)
         except apsw.Error as error:
             self._roll_back()
             raise unavailable(self._place.path, error) from error
@@ -180,7 +181,7 @@ class SqliteStore(Store):
                 self._roll_back()
                 raise
             self._group.late = error  # of a signal: those whose ops were done are told so first
-            return Committed(answers, tx.touched, tx.announced, tx.next_due())
+            return Committed(answers, tx.touched, tx.announced, tx.next_due(), tx.ended)
 
     def _merged(self, requests: Sequence[ops.Op[Any]]) -> list[Answer]:
         return merge.perform(requests, self._answer, lambda batch: crowd.perform(self._tx, batch, self.clock.now()))

@@ -56,14 +56,14 @@ class SqliteTransaction(Transaction):
     def begin(self) -> None:
         """Start a transaction; forget what another connection may have changed."""
         self.main.execute("BEGIN IMMEDIATE")
-        self.announced, self.touched = [], set()
+        self.announced, self.touched, self.ended = [], set(), set()
         self._main_first = False
         if self.main.connection.data_version() != self._version:
             self.refresh()
 
     def joined(self) -> None:
         """A transaction has been started, by us or by the caller on its own connection."""
-        self.announced, self.touched = [], set()
+        self.announced, self.touched, self.ended = [], set(), set()
         self._main_first = False
         version = self.main.connection.data_version()
         if version != self._version:
@@ -321,7 +321,7 @@ class SqliteTransaction(Transaction):
                 row_ids = [json.loads(row_id) for _, tube, row_id in rows if tube == number]
                 if row_ids and not edited.broken:
                     edited.reconcile(row_ids, self.now())
-                    self.touched.add(edited.config.name)
+                    self.emptied(edited.config.name)
             self.main.execute(SQL["delete_edits"], (rows[-1][0],))
 
     def settle_sessions(self, now: int) -> None:

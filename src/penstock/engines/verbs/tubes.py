@@ -53,7 +53,7 @@ def truncate_tube(tx: Transaction, op: ops.TruncateTube, now: int) -> int:
     tube = tx.tube(op.tube)
     tube.settle(now)
     number = tube.truncate()
-    tx.touched.add(op.tube)
+    tx.emptied(op.tube)
     return number
 
 
@@ -68,7 +68,7 @@ def drop_tube(tx: Transaction, op: ops.DropTube, now: int) -> None:
             f"tube {op.tube!r} cannot be dropped: {tasks} taken and {takers}; finish them or pass force=True"
         )
     tx.drop_tube(op.tube)
-    tx.touched.add(op.tube)
+    tx.emptied(op.tube)
 
 
 def adopt_table(tx: Transaction, op: ops.AdoptTable, now: int) -> TubeConfig:
