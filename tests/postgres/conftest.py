@@ -23,10 +23,18 @@ def servers() -> Iterator[ExitStack]:
 
 @pytest.fixture
 def place() -> Iterator[str]:
-    """The URL of an empty place on the shared server."""
+    """The URL of a new and empty place on the shared server."""
     url = postgres.place()
     yield url
     postgres.drop_place(url)
+
+
+@pytest.fixture
+def lent() -> Iterator[str]:
+    """The URL of a place that others have had: for files that do not look at a schema or its database as a whole."""
+    url = postgres.lent_place()
+    yield url
+    postgres.give_back(url)
 
 
 @pytest.fixture

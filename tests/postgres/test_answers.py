@@ -12,6 +12,11 @@ import penstock
 IDS = [1, "one", (1, "a"), ((1,), 2), ((("deep",), 1), (2, (3,)))]
 
 
+@pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
 @pytest.mark.parametrize("task_id", IDS, ids=repr)
 def test_ids_come_back_as_they_were_given(place, task_id):
     with penstock.connect(place) as q:

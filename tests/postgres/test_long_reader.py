@@ -16,6 +16,11 @@ from penstock.model.task import Draft
 ROUNDS, BATCH = 40, 1000
 
 
+@pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
 @contextmanager
 def reader(caller: Caller):
     """An open snapshot that has seen the tube and keeps all that it saw."""

@@ -14,6 +14,11 @@ import penstock
 VERBS = {"delete": lambda tube, task: tube.delete(task.id), "release": lambda tube, task: task.release()}
 
 
+@pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_other_calls_of_the_process_go_on(place, verb):
     with penstock.connect(place) as q:

@@ -18,6 +18,11 @@ from penstock.testing import waiting
 
 
 @pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
+@pytest.fixture
 def q(place: str) -> Iterator[penstock.Queue]:
     """A queue whose keeper is still: what is known of the time was learned by the calls."""
     with penstock.connect(place) as queue:

@@ -32,6 +32,11 @@ TUBES: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
 def drafts(number: int, lanes: int) -> list[Draft]:
     return [Draft("1", lane=f"lane {n % lanes}" if lanes else None) for n in range(number)]
 
