@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -136,43 +136,62 @@ def test_a_killed_process_loses_nothing_and_a_task_that_kills_is_buried(spark: A
     assert (done.counts.done, done.counts.buried, done.counts.left) == (9, 1, 0)
 
 
-def stopped(
-    spark: Any, url: str, folder: Path, number: int, stop: Callable[[], None], **options: Any
-) -> BaseException | None:
-    """Run a fleet of handlers that only wait, and stop it once they do; what it raised."""
+def test_an_attempt_that_outlasts_its_lease_counts_no_more(spark: Any, url: str, q: Any) -> None:
+    tube = filled(q, [1, 2], max_attempts=3, retry=0, ttr=1)
+    done = fleet(spark, url, "jobs", crews.late, workers=2, attempt_limit=1)
+    assert (done.counts.done, done.counts.late, done.counts.taken) == (2, 2, 4)
+    assert results(done) == {1: "in time", 2: "in time"}
+    assert [task.attempt for task in tube.tasks()] == [2, 2]
+
+
+def test_a_handler_may_take_longer_than_its_session_lives_without_a_sign(spark: Any, url: str, q: Any) -> None:
+    filled(q, [2.5], max_attempts=2)
+    done = fleet(spark, url, "jobs", crews.long, workers=1, session_ttl=1)
+    assert (done.counts.done, done.counts.taken) == (1, 1) and results(done) == {2.5: 1}
+
+
+def stopped(spark: Any, url: str, folder: Path, workers: int, **options: Any) -> tuple[threading.Thread, list[Any]]:
+    """Start a fleet of handlers that only wait, and come back once they do; what it will have raised."""
     raised = list[BaseException]()
 
     def run() -> None:
         try:
-            fleet(spark, url, "jobs", crews.hold, workers=2, slots=1, session_ttl=LONG, **options)
+            fleet(spark, url, "jobs", crews.hold, workers=workers, slots=1, session_ttl=LONG, **options)
         except BaseException as error:
             raised.append(error)
 
+    folder.mkdir()
     thread = threading.Thread(target=run)
     thread.start()
-    until(lambda: len(list(folder.iterdir())) >= number, PATIENCE)
-    stop()
-    thread.join(PATIENCE)
-    assert not thread.is_alive()
-    return raised[0] if raised else None
+    until(lambda: len(list(folder.iterdir())) >= workers, PATIENCE)
+    return thread, raised
 
 
-@only("sqlite")
-def test_a_cancelled_job_gives_its_tasks_back(spark: Any, url: str, q: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "begun"
-    folder.mkdir()
-    tube = filled(q, [str(folder)] * 4, max_attempts=1)
-    error = stopped(spark, url, folder, 2, spark.sparkContext.cancelAllJobs)
-    assert error is not None and "was given back" in "".join(error.__notes__)
-    assert [(task.state, task.attempt) for task in tube.tasks()] == [("ready", 0)] * 4
+def test_a_cancelled_job_gives_its_tasks_back(spark: Any, tmp_path: Path) -> None:
+    """On every store at one time: Spark cancels all jobs that it has."""
+    places = [(engine, engine.url(tmp_path), tmp_path / engine.name) for engine in ENGINES if engine.durable]
+    fleets = list[Any]()
+    for _, url, folder in places:
+        with penstock.connect(url) as q:
+            filled(q, [str(folder)] * 3, max_attempts=1)
+        fleets.append(stopped(spark, url, folder, workers=1))
+    spark.sparkContext.cancelAllJobs()
+    for (engine, url, _), (thread, raised) in zip(places, fleets, strict=True):
+        thread.join(PATIENCE)
+        assert not thread.is_alive() and "was given back" in "".join(raised[0].__notes__)
+        with penstock.connect(url) as q:
+            assert [(task.state, task.attempt) for task in q.tube("jobs").tasks()] == [("ready", 0)] * 3
+            assert q._engine.execute(ops.ListLedgers("fleet:")) == []
+        engine.clean(url)
 
 
 @only("postgres")
 def test_a_fleet_ends_when_its_time_is_over(spark: Any, url: str, q: Any, tmp_path: Path) -> None:
     folder = tmp_path / "begun"
-    folder.mkdir()
     tube = filled(q, [str(folder)] * 4, max_attempts=1)
-    assert stopped(spark, url, folder, 1, lambda: None, max_runtime=1, grace=0) is None
+    thread, raised = stopped(spark, url, folder, workers=1, max_runtime=1, grace=0)
+    thread.join(PATIENCE)
+    assert not thread.is_alive() and raised == []
     assert [(task.state, task.attempt) for task in tube.tasks()] == [("ready", 0)] * 4
 
 
