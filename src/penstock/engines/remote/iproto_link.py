@@ -15,7 +15,7 @@ import msgspec
 from penstock.engines.remote.frames import Frames
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
-from penstock.engines.remote.tls import Plain, Tunnel, Wire, hint, refusal
+from penstock.engines.remote.tls import Plain, Tunnel, Wire, hint, refusal, stranger
 from penstock.model.errors import AccessDenied, EngineUnavailable
 from penstock.wire import codec, iproto
 
@@ -25,6 +25,11 @@ SMALL = 64 * 1024
 KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
 APART = 1 << 62
 """Numbers below 0 are counted from here: in this protocol there are none."""
+PROBE = APART
+"""The number of a request that is only to make a server speak."""
+SILENT = 1.0
+"""Seconds after which a server that has said nothing is asked something: ours greet at once."""
+GREETING = b"Tarantool "
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[dict[int, int], dict[int, Any]]).decode
 _heads: dict[str, bytes] = {}
@@ -63,6 +68,7 @@ class IprotoLink(Link):
         self._unsent: deque[bytes] = deque()
         self._writer: threading.Thread | None = None
         self._closed = False
+        self._frames = Frames()
         self._greet()
         wire.patience(None)
         threading.Thread(target=self._read, name=f"penstock link to {place.name}", daemon=True).start()
@@ -70,11 +76,12 @@ class IprotoLink(Link):
     # -- the first words ---------------------------------------------------------------------------
 
     def _greet(self) -> None:
-        greeting = b""
-        while len(greeting) < iproto.GREETING_SIZE:
+        greeting = self._first()
+        while GREETING.startswith(greeting[: len(GREETING)]) and len(greeting) < iproto.GREETING_SIZE:
             greeting += self._more()
-        if not greeting.startswith(b"Tarantool "):
-            raise EngineUnavailable(f"what listens at {self._place.name} is no server of penstock")
+        if not greeting.startswith(GREETING):
+            raise EngineUnavailable(stranger(self._place, greeting))
+        said = list(self._frames.cut(greeting[iproto.GREETING_SIZE :]))
         if self._place.login is None:
             return
         salt = b64decode(greeting[64:108])[: iproto.LOGIN_SALT_SIZE]
@@ -82,15 +89,28 @@ class IprotoLink(Link):
         body = _encode({iproto.USER: self._place.login, iproto.TUPLE: ["chap-sha1", proof]})
         header = _encode({iproto.TYPE: iproto.AUTH, iproto.SYNC: 0})
         self._wire.send(_sized(header + body))
-        frames = Frames()
-        said = list(frames.cut(greeting[iproto.GREETING_SIZE :]))
-        while not said:
-            said.extend(frames.cut(self._more()))
-        answer, text = _decode(said[0])
+        answer: dict[int, int] = {iproto.SYNC: PROBE}
+        text: dict[int, Any] = {}
+        while answer[iproto.SYNC] == PROBE:
+            while not said:
+                said.extend(self._frames.cut(self._more()))
+            answer, text = _decode(said.pop(0))
         if answer[iproto.TYPE]:
             raise AccessDenied(
                 f"{self._place.name} does not let {self._place.login!r} in: {text.get(iproto.ERROR_TEXT)}"
             )
+
+    def _first(self) -> bytes:
+        """The first bytes of the server. One that is silent may be waiting for ours: it is asked something."""
+        self._wire.patience(SILENT)
+        try:
+            return self._more()
+        except TimeoutError:
+            self._wire.patience(CONNECT_SECONDS)
+            self._wire.send(_sized(_encode({iproto.TYPE: iproto.PING, iproto.SYNC: PROBE}) + _encode({})))
+            return self._more()
+        finally:
+            self._wire.patience(CONNECT_SECONDS)
 
     def _more(self) -> bytes:
         data = self._wire.receive(CHUNK)
@@ -158,7 +178,7 @@ class IprotoLink(Link):
 
     def _read(self) -> None:
         why = "the server closed it"
-        frames = Frames()
+        frames = self._frames
         try:
             while data := self._wire.receive(CHUNK):
                 self.moved_at = time.monotonic()
@@ -174,6 +194,8 @@ class IprotoLink(Link):
     def _hear(self, frame: bytes) -> None:
         header, body = _decode(frame)
         code, number = header[iproto.TYPE], header[iproto.SYNC]
+        if number == PROBE:
+            return
         number = number if number < APART else APART - number
         if code in (0, iproto.CHUNK):
             failed, payload = body[iproto.DATA]

@@ -156,6 +156,18 @@ def refusal(place: Place, error: OSError) -> str:
     return f"the server at {place.name} does not speak as it should: {error}"
 
 
+def stranger(place: Place, said: bytes) -> str:
+    """What listens somewhere is no server of ours, as its first bytes show; and what to change in the URL."""
+    who = f"what listens at {place.name}"
+    if said[:1] == b"\x15" and not place.tls:
+        return f"{who} answers as one that encrypts{hint(place)}"
+    if said[:1] == b"\x00" and said[3:4] == b"\x04":  # the settings of HTTP/2
+        return f"{who} speaks gRPC, which has a port of its own: write grpc:// instead of penstock://, or use the other"
+    if said.startswith(b"HTTP/"):
+        return f"{who} speaks HTTP, as a server's port for metrics does: use its other port"
+    return f"{who} is no server of penstock: is this the right port?"
+
+
 def untrusted(place: Place, why: str, other_name: bool) -> str:
     """A server's certificate is not what it should be."""
     if other_name:
@@ -166,11 +178,11 @@ def untrusted(place: Place, why: str, other_name: bool) -> str:
 
 def hint(place: Place) -> str:
     """What may be wrong in a URL if a server closes the connection without a word."""
+    other = "gRPC has a port of its own and grpc:// URLs" if place.scheme == "penstock" else "penstock:// has another"
     if not place.tls:
-        other = (
-            "gRPC has a port of its own and grpc:// URLs" if place.scheme == "penstock" else "penstock:// has another"
-        )
         return f"; if it is encrypted add ?tls=on to the URL, and is this the right port: {other}"
     if place.cert is None:
-        return "; if it wants client certificates add &cert=FILE&key=FILE to the URL"
+        return (
+            f"; if it wants client certificates add &cert=FILE&key=FILE to the URL, and is this the right port: {other}"
+        )
     return f"; it may not trust the client certificate {place.cert}"
