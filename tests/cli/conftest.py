@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.cli.shell import Shell, end_started
+from tests.cli.shell import Ran, Shell, end_started
 from tests.support import postgres
+from tests.support.forks import ForkedShell
 
 
 @pytest.fixture(autouse=True)
@@ -14,18 +16,27 @@ def _nothing_runs_on() -> Iterator[None]:
     end_started()
 
 
+class QuickShell(ForkedShell):
+    """Forks runs that read nothing and need no path of their own; the others start as a person starts them."""
+
+    def run(self, *words: str, input: str | bytes = "", **environment: Any) -> Ran:
+        if input or "PYTHONPATH" in environment:
+            return Shell.run(self, *words, input=input, **environment)
+        return super().run(*words, **environment)
+
+
 @pytest.fixture
 def shell(tmp_path: Path) -> Shell:
     """Runs of the program on a SQLite file."""
-    return Shell("tasks.db", tmp_path)
+    return QuickShell("tasks.db", tmp_path)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def any_shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shell]:
     """Runs of the program on a SQLite file, and on PostgreSQL."""
     if request.param == "sqlite":
-        yield Shell("tasks.db", tmp_path)
+        yield QuickShell("tasks.db", tmp_path)
         return
     url = postgres.lent_place()
-    yield Shell(url, tmp_path)
+    yield QuickShell(url, tmp_path)
     postgres.give_back(url)

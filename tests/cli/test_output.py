@@ -207,7 +207,7 @@ def test_the_program_names_what_is_missing_from_the_base_install(shell: Shell):
 def test_the_command_and_the_module_are_the_same_program(shell: Shell):
     script = os.path.join(os.path.dirname(PROGRAM[0]), "penstock")
     found = subprocess.run([script, "--version"], capture_output=True, timeout=PATIENCE)
-    assert found.stdout.decode() == shell.run("--version").out == f"penstock {penstock.__version__}\n"
+    assert found.stdout.decode() == Shell.run(shell, "--version").out == f"penstock {penstock.__version__}\n"
 
 
 def test_values_are_shown_in_one_line():
