@@ -10,12 +10,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.spark.conftest import ROOT, environment
+from tests.spark.lakes import check
+from tests.support import postgres
 
 import penstock
+from penstock.pipeline.compact import compact
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.replay import replay
 from penstock.pipeline.run import run
+from penstock.pipeline.step import step
 from penstock.pipeline.vacuum import vacuum
+from penstock.spark import feeds
 
 LATER = 10.0
 
@@ -40,18 +45,38 @@ def standing(spark: Any, url: str, lake: Lake, what: str, stage: str) -> Iterato
             spark._jvm.SparkSession.setDefaultSession(spark._jsparkSession)
 
 
-def test_steps_and_a_replay_that_are_killed_leave_a_whole_lake_and_put_each_task_once(spark, tmp_path):
-    url, lake = str(tmp_path / "tasks.db"), Lake(tmp_path / "lake")
-    with penstock.connect(url, durability="relaxed") as queue:
+def test_what_is_killed_leaves_a_whole_lake_and_puts_each_task_once(spark, tmp_path):
+    url, lake = postgres.lent_place(), Lake(tmp_path / "lake")
+    with penstock.connect(url) as queue:
         tube, again = queue.create_tube("jobs", history=True, history_data=True), queue.create_tube("again")
         tube.put_many(range(30))
-        tube.ack_many(tube.take_many(30))
-        for stage in ("bronze", "written"):
-            with standing(spark, url, lake, "step", stage):
-                assert lake.snapshot().upto == 0
-        assert vacuum(lake, older_than=-LATER, dry_run=True).directories > 0
-        assert run(spark, url, lake).events == 90
+        tube.ack_many(tube.take_many(20))
+        with standing(spark, url, lake, "step", "bronze"):
+            assert lake.snapshot().upto == 0
+        assert step(spark, url, lake, limit=20).events == 20
+        before = lake.snapshot().upto
+        with standing(spark, url, lake, "step", "written"):
+            assert lake.snapshot().upto == before
+            assert run(spark, url, lake).events == 50, "two steps at once, one of which is killed later"
+        assert vacuum(lake, older_than=-LATER, dry_run=True).directories > 0, "what the killed ones have left"
+        check(spark, lake, queue.history(limit=1000))
+        tube.ack_many(tube.take_many(10))
+        events = queue.history(limit=1000)
+        with standing(spark, url, lake, "step", "published"):
+            assert lake.snapshot().upto == events[-1].seq
+        assert run(spark, url, lake).events == 0, "it was published, and the queue was not told"
+        assert list(feeds.positions(queue._engine).values()) == [events[-1].seq]
+        with standing(spark, url, lake, "compact", "written"):
+            pass
+        check(spark, lake, events)
+        done = compact(spark, lake)
+        assert done.before > done.after > 0, "the killed one has published nothing"
+        check(spark, lake, events)
         with standing(spark, url, lake, "again", "1"):
             assert len(again.tasks()) == 10
         assert replay(spark, url, lake, "again", "again").put == 30
         assert Counter(task.data for task in again.tasks()) == Counter(range(30))
+        done = run(spark, url, lake, purge=True)
+        assert (done.events, done.purged, done.held_by) == (0, len(events), None)
+        assert queue.history() == []
+    postgres.give_back(url)
