@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.engines import outcomes
 from penstock.engines.line import Answer, Waiter
 from penstock.engines.remote.request import Request
+from penstock.engines.remote.seen import Seen
 from penstock.model import ops
 from penstock.model.errors import EngineUnavailable, PenstockError, UsageError
 from penstock.model.task import Record, TaskId
@@ -231,13 +232,13 @@ class Waiting(Request):
         self.over.set()
 
 
-def lost_leases(held: Sequence[ops.Held], asked: Sequence[Request], seen: dict[str, int]) -> list[ops.Held]:
+def lost_leases(held: Sequence[ops.Held], asked: Sequence[Request], seen: Seen) -> list[ops.Held]:
     """Of what a session holds, that which was granted in an answer that never came.
 
     Tokens rise, and answers come in their order: what is above all that was ever seen in its tube was never seen.
     """
     tubes = {op.tube for request in asked for op in _takes(request)}
-    return [lease for lease in held if lease.tube in tubes and lease.token > seen.get(lease.tube, 0)]
+    return [lease for lease in held if lease.tube in tubes and seen.is_new(lease.tube, lease.token)]
 
 
 def taking(asked: Sequence[Request]) -> set[str]:

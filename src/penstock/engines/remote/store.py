@@ -21,6 +21,7 @@ from penstock.engines.remote.clock import ServerClock
 from penstock.engines.remote.link import Link
 from penstock.engines.remote.place import Place
 from penstock.engines.remote.request import Call, Note, Request
+from penstock.engines.remote.seen import Seen
 from penstock.engines.store import FORK_PATIENCE, Callback, Committed, Store
 from penstock.engines.transactor import Transactor
 from penstock.model import ops
@@ -49,8 +50,7 @@ class RemoteStore(Store):
         self.place = place
         self.undigested: set[Asked] = set()
         """Answers with grants that nobody has looked at yet."""
-        self._seen: dict[str, int] = {}
-        """The highest token ever seen, by tube."""
+        self._seen = Seen()
         self._waits: dict[Waiter, Waiting] = {}
         self.ending = threading.RLock()
         """Held by whoever decides what comes of a wait."""
@@ -136,8 +136,7 @@ class RemoteStore(Store):
         for op, answer in zip(requests, answers, strict=True):
             if type(op) is ops.Take and isinstance(answer, list):
                 for record in answer:
-                    if record.token > self._seen.get(op.tube, 0):
-                        self._seen[op.tube] = record.token
+                    self._seen.note(op.tube, record.token)
 
     def give_back(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Answer]) -> None:
         if granted := grants(requests, answers):
