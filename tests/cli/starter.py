@@ -6,6 +6,7 @@ words there, with the files, folder and environment of this process, and ends as
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -92,6 +93,8 @@ def main() -> None:
     TypeAdapter(int)  # loads what typer reads words with
     program()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited for a run
+    gc.collect()
+    gc.freeze()  # or every run would copy all that is loaded, to look for garbage in it
     listen(path)
     run()
 
