@@ -52,11 +52,6 @@ class Wire(Listening):
 
 
 @pytest.fixture
-def server(grpc_server: Running) -> Running:
-    return grpc_server
-
-
-@pytest.fixture
 def near(server: Running) -> Iterator[Client]:
     """A client with a session, whose stream has a connection of its own."""
     with Client(server.grpc_url) as client:

@@ -328,9 +328,16 @@ class Store(KeptSessions):
         """Let waiters try again, after what has been committed. Called with the lock."""
 
         def attempt(requests: Sequence[ops.Op[Any]]) -> list[Answer]:
-            done = self.commit(requests, strict)
-            self.note(done)
-            return done.answers
+            done: Committed | None = None
+            try:
+                done = self.commit(requests, strict)
+                self.note(done)
+                return done.answers
+            except BaseException as error:
+                if done is None:
+                    raise
+                self._group.late = error  # of a signal: who was served is told first
+                return done.answers
 
         try:
             for tube in [tube for tube in tubes if self._lines.has(tube)]:
