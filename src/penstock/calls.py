@@ -30,7 +30,7 @@ from penstock.model.tube import (
 from penstock.view import TaskView
 
 DelayArgument = Seconds | datetime
-MAX_BATCH = 100_000
+MAX_BATCH = ops.MAX_BATCH
 
 
 @dataclass(frozen=True)

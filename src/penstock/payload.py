@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import traceback
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -44,6 +45,25 @@ def encode_unpacked(data: Any) -> str:
         pass
     _check(data, MAX_DEPTH)
     return _encode(data).decode()
+
+
+def checked_json(text: str) -> Any:
+    """The value of a JSON text of somebody's who may have made it in any way; UsageError if it is none that is stored.
+
+    >>> checked_json('{"n": 1}')
+    {'n': 1}
+    """
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise UsageError(f"json is no JSON text: {error}") from None
+    if _is_suspicious(text) or text.count("[") + text.count("{") > MAX_DEPTH:
+        _check(value, MAX_DEPTH)
+    return value
+
+
+_is_suspicious = re.compile(r"\\|[0-9]{19}").search
+"""Only what is escaped can be a NUL or half a character, and only what is long an integer that no store holds."""
 
 
 def decode(data: Data) -> Any:

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
 
 def packed(value: Any) -> bytes:
-    made: bytes = msgpack.packb(value)
+    made: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
     return made
 
 

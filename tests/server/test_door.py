@@ -46,7 +46,9 @@ class Far:
         self.core = running.server.core
         self.answers: dict[int, tuple[bool, bytes]] = {}
         self._came: dict[int, asyncio.Future[None]] = {}
-        self.link = Link(running.server.book, Peer("far", EVERYTHING), self._send, lambda: None, Limits())
+        self.link = Link(
+            running.server.book, Peer("far", EVERYTHING), self._send, lambda: None, running.server.settings.limits
+        )
         self.welcome = talk.decode_welcome(run(self._hello(name, incarnation)))
 
     def _send(self, number: int, failed: bool, payload: bytes) -> None:
@@ -98,6 +100,16 @@ def test_signs_of_life_of_sessions_that_a_client_does_not_have_are_not_heard(ser
     far.do(2, ops.OpenSession(mine))
     far.ask(3, "alive", codec.pack([(mine.uuid, mine.ttl)]))
     assert mine.uuid in server.server.core.engine.store.lives()
+
+
+def test_a_sign_of_life_lasts_no_longer_than_the_server_allows() -> None:
+    with Running("memory:", limits=Limits(session_seconds=2)) as server:
+        far, mine = Far(server, "long"), fresh(1_000_000)
+        far.do(1, ops.OpenSession(mine))
+        store = server.server.core.engine.store
+        far.ask(2, "alive", codec.pack([(mine.uuid, 20_000_000)]))
+        assert store._signs.alive(store.clock.now()) == {mine.uuid}
+        assert store._signs.alive(store.clock.now() + 3_000_000) == set()
 
 
 def test_signs_of_life_are_bounded_and_end() -> None:
@@ -231,7 +243,7 @@ def test_an_answer_that_there_was_no_room_for_is_given_again_with_what_is_there_
 ) -> None:
     monkeypatch.setattr(book, "BYTES", 1000)
     far = Far(server, "k")
-    put(far, *("x" * 600 for _ in range(4)))
+    put(far, *('"' + "x" * 600 + '"' for _ in range(4)))
     session = fresh()
     first = [far.do(number, ops.Take("jobs", 1, session))[0][0] for number in (1, 2, 3)]
     again = Far(server, "k", far.welcome.incarnation)
@@ -244,9 +256,10 @@ def test_an_answer_that_there_was_no_room_for_is_given_again_with_what_is_there_
 def test_answers_that_have_arrived_are_not_given_back(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(book, "BYTES", 1000)
     far = Far(server, "l")
-    put(far, "x" * 2000)
+    long = f'"{"x" * 2000}"'
+    put(far, long)
     far.do(1, ops.Take("jobs", 1, fresh()))
     far.do(2, ops.GetMoment(), seen=1)
     again = Far(server, "l", far.welcome.incarnation)
     assert again.do(1, ops.Take("jobs", 1, fresh())) == [[]]
-    assert states(again) == [("x" * 2000, "taken", 1)]
+    assert states(again) == [(long, "taken", 1)]

@@ -104,3 +104,9 @@ def test_the_connector_of_python_logs_in(server: Running, secret: str) -> None:
     connection.close()
     with pytest.raises(tarantool.DatabaseError, match="Incorrect password"):
         tarantool.Connection("127.0.0.1", server.server.port(), user="ann", password="wrong")
+
+
+def test_a_name_that_is_no_text_is_refused_like_any_other(raw: Raw) -> None:
+    answer = raw.ask(frame(AUTH, 1, {0x23: "nobody\udcff", 0x21: ["chap-sha1", bytes(20)]}))
+    assert answer.error == 47 and "\\udcff" in answer.text
+    assert raw.ask(call(2, "queue.tube.\udcff:put")).error == 42

@@ -267,7 +267,11 @@ def test_clients_of_tarantool_have_the_same_roles(served: Callable[..., str]):
         place = urlsplit(served(name))
         return tarantool.Connection(place.hostname, place.port, user=name, password=place.password)
 
-    taker, putter = client("taker"), client("putter")
+    taker, other, putter = client("taker"), client("taker"), client("putter")
+    held = putter.call("queue.tube.mail:put", (0,)).data[0][0]
+    assert other.call("queue.tube.mail:take", (0,)).data[0][0] == held
+    assert taker.call("queue.tube.mail:bury", (held,)).data[0][1] == "!", "whoever holds it, as in tarantool/queue"
+    assert taker.call("queue.tube.mail:delete", (held,)).data[0][1] == "-"
     id = putter.call("queue.tube.mail:put", (1,)).data[0][0]
     assert taker.call("queue.tube.mail:take", (0,)).data[0][0] == id
     assert taker.call("queue.tube.mail:bury", (id,)).data[0][1] == "!"
@@ -283,5 +287,7 @@ def test_clients_of_tarantool_have_the_same_roles(served: Callable[..., str]):
     ):
         with pytest.raises(DatabaseError, match="may not"):
             who.call(call, args)
+    for each in (taker, other, putter):
+        each.close()
     taker.close()
     putter.close()

@@ -10,9 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock import payload as payloads
 from penstock.model import errors, ops
 from penstock.model.duration import FOREVER, At
 from penstock.model.errors import PenstockError, UsageError
@@ -173,14 +174,17 @@ def test_a_text_that_is_not_unicode_can_be_told() -> None:
     assert "ud800" in str(codec.decode_error(codec.encode_error(UsageError("\ud800"))))
 
 
-TEXT = st.text(max_size=20)
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 WHOLE = st.integers(-(1 << 63), (1 << 63) - 1)
 IDS = WHOLE | TEXT | st.lists(WHOLE | TEXT, max_size=3).map(tuple)
 MAYBE = st.none() | WHOLE
-TIME = st.none() | st.integers(-FOREVER, FOREVER)
+TIME = st.none() | st.integers(0, FOREVER)
+DELAY = st.none() | st.integers(-FOREVER, FOREVER) | WHOLE.map(At)
+NAME = st.none() | TEXT
+COUNT = st.none() | st.integers(1, 1 << 62)
 DRAFTS = st.tuples(
-    *(TEXT | st.binary(), MAYBE, TIME | st.just("derived"), TIME, TIME | WHOLE.map(At), TEXT, st.none() | TEXT),
-    *(st.sampled_from(["error", "ignore"]), st.none() | TEXT, IDS, MAYBE, TIME, TIME),
+    *(TEXT.map(payloads.encode) | st.binary(), MAYBE, TIME | st.just("derived"), TIME, DELAY, NAME, NAME),
+    *(st.sampled_from(["error", "ignore"]), NAME, IDS, COUNT, TIME, st.none() | st.integers(1, FOREVER)),
 ).map(lambda values: Draft(*values))
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT | st.binary(max_size=9),
@@ -189,6 +193,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(DRAFTS, max_size=4), IDS, st.dictionaries(TEXT, PLAIN, max_size=4))
 def test_any_values_come_out_as_they_went_in(drafts: list[Draft], task: Any, options: dict[str, Any]) -> None:
     asked = [ops.Put("jobs", tuple(drafts)), ops.Peek("jobs", task), ops.AlterTube("jobs", options)]
@@ -244,6 +249,29 @@ def test_what_has_another_shape_is_refused(case: str) -> None:
         decode(payload)
 
 
+UNFIT: dict[str, ops.Op[Any]] = {
+    "no JSON": ops.Put("jobs", (Draft("{"),)),
+    "a NUL in JSON": ops.Put("jobs", (Draft('"\\u0000"'),)),
+    "repeat": ops.Put("jobs", (Draft("1", repeat=0),)),
+    "ttl": ops.Put("jobs", (Draft("1", ttl=-1),)),
+    "max_attempts": ops.Put("jobs", (Draft("1", max_attempts=-1),)),
+    "a NUL in a key": ops.Put("jobs", (Draft("1", key="a\0b"),)),
+    "take of none": ops.Take("jobs", 0, SESSION),
+    "take of fewer than none": ops.Take("jobs", -1, SESSION),
+    "take of too many": ops.Take("jobs", 100_001, SESSION),
+    "kick": ops.Kick("jobs", -3),
+    "limit": ops.ListTasks("jobs", limit=-1),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_what_the_library_would_not_send_is_refused(case: str) -> None:
+    sent = codec.encode_ops([UNFIT[case]])
+    with pytest.raises(UsageError):
+        codec.decode_ops(sent)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm(payload: bytes) -> None:
     for decode in (codec.decode_ops, talk.decode_wait, talk.decode_in, codec.decode_error):

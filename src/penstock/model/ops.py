@@ -27,6 +27,10 @@ R = TypeVar("R", covariant=True)
 C = TypeVar("C", bound=type)
 
 
+MAX_BATCH = 100_000
+"""Tasks that one op may put, take or acknowledge."""
+
+
 class Op(Generic[R]):
     """A request to an engine whose answer is an R."""
 

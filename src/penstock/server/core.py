@@ -336,8 +336,6 @@ class Core:
                 then(answer)
             except Exception:
                 log.exception("an answer could not be given")
-        if turn.altering:
-            self.configs.forget()  # what was read in the same turn may have been read before
         for wait in turn.waits:
             wait.lined_up()
         if self._woken:

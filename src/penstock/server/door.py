@@ -143,7 +143,8 @@ class Link:
         if self._gone:
             return
         self._gone = self._deaf = True
-        self._spells.undo()
+        for number in self._spells.undo():
+            self._forget(number)
         for wait in list(self._waits.values()):
             wait.leave()
         if self._client is not None:
@@ -412,7 +413,7 @@ class Link:
         assert self._client is not None
         for uuid, ttl in talk.decode_alive(payload)[:SESSIONS]:
             if uuid in self._client.sessions:
-                self._core.engine.store.hear(uuid, ttl)
+                self._core.engine.store.hear(uuid, min(ttl, int(self._limits.session_seconds * SECOND)))
         self._answer(number, DONE)
 
     def _look(self, number: int, payload: bytes) -> None:
@@ -448,8 +449,11 @@ class Link:
         spell.commit(lambda answer: self._core.soon(self._transacted, number, answer))
 
     def _rollback(self, number: int, payload: bytes) -> None:
-        spell = self._spells.get(talk.decode_number(payload))
+        begun = talk.decode_number(payload)
+        spell = self._spells.get(begun)
         if spell is None:
+            if self._spells.drop(begun):
+                self._fail(begun, EngineUnavailable("the transaction was given up before it began", "not_done"))
             self._answer(number, DONE)
         else:
             spell.undo(lambda answer: self._core.soon(self._transacted, number, answer))

@@ -86,8 +86,9 @@ class Desk:
         configs = self.core.configs
         config = configs.known.get(tube)
         if config is None:
+            asked = configs.changes
             config = await self.core.execute(ops.GetTube(tube))
-            configs.add(config)
+            configs.add(config, asked)
         return config
 
     def admit(self, peer: Peer) -> None:

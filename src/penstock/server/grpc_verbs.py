@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -34,7 +33,6 @@ MAX_UUIDS = MAX_REPLY // 48
 """New ids of this sort that a reply can have."""
 JSON = pb.Draft.JSON_FIELD_NUMBER
 TOKEN = pb.AckRequest.Finish.TOKEN_FIELD_NUMBER
-_decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 Op = ops.Op[Any]
 
@@ -44,19 +42,7 @@ Op = ops.Op[Any]
 
 def json_text(text: str) -> str:
     """JSON as it is stored: the same value has the same text, whoever has put it."""
-    try:
-        value = _decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"json is no JSON text: {error}") from None
-    if _is_suspicious(text) or text.count("[") + text.count("{") > payload.MAX_DEPTH:
-        encoded = payload.encode(value)
-        assert isinstance(encoded, str)
-        return encoded
-    return _encode(value).decode()
-
-
-_is_suspicious = re.compile(r"\\|[0-9]{19}").search
-"""Only what is escaped can be a NUL or half a character, and only what is long an integer that no store holds."""
+    return _encode(payload.checked_json(text)).decode()
 
 
 def data_of(message: Any) -> str | bytes | None:

@@ -91,6 +91,7 @@ NEEDS: dict[type[ops.Op[Any]], Need] = {
 FACADE: dict[type[ops.Op[Any]], Need] = {
     ops.Delete: Need((TAKE, ADMIN), "delete"),
     ops.Kick: Need((TAKE, ADMIN), "kick"),
+    ops.Snatch: Need((TAKE, ADMIN), "bury"),  # what another one holds
 }
 """What differs for clients of tarantool/queue, where who may take may also do these."""
 

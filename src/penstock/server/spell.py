@@ -145,11 +145,18 @@ class Spells:
         self._open.pop(number, None)
         self._begin_next()
 
-    def undo(self) -> None:
-        """The connection is closed."""
+    def drop(self, number: int) -> bool:
+        """One shall not begin; answers False if it has begun."""
+        return self._waiting.pop(number, None) is not None
+
+    def undo(self) -> list[int]:
+        """The connection is closed. Answers those that have not begun: they may be asked for again."""
         self._gone = True
         for spell in list(self._open.values()):
             spell.undo()
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
 
 
 def over(seconds: float) -> EngineUnavailable:

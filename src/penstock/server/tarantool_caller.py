@@ -91,8 +91,9 @@ class Caller:
     def go_on(self) -> None:
         """The call that held up the others has asked for its last step."""
         self.holds -= 1
-        while self._behind and not self.holds:
+        if self._behind and not self.holds:
             self.core.fence()
+        while self._behind and not self.holds:
             self.run(*self._behind.popleft())
 
     def attempt(self, op: ops.Op[Any], route: Route, then: Reply, done: Callable[[Any], None]) -> None:
@@ -113,8 +114,10 @@ class Caller:
         if config is not None:
             return config
 
+        asked = self.configs.changes
+
         def found(answer: Any) -> None:
-            self.configs.add(raised(answer))
+            self.configs.add(raised(answer), asked)
             route.run(route, args, then)
 
         get = ops.GetTube(route.tube)
@@ -154,8 +157,10 @@ class Caller:
 
     def _taken(self, op: ops.Take, timeout: int | None, then: Callable[[Any], None], answer: Any) -> None:
         if type(answer) is list and answer and not self.peer.closed:
-            then(answer[0])
-            self.peer.took()
+            try:
+                then(answer[0])
+            finally:
+                self.peer.took()
         elif type(answer) is list and not answer and timeout != 0 and not self.peer.closed:
             deadline = None if timeout is None else self.core.engine.clock.now() + timeout
             self._wait(Taker(op, deadline), timeout, partial(self._granted, op, then))
@@ -163,15 +168,17 @@ class Caller:
             self._granted(op, then, answer)
 
     def _granted(self, op: ops.Take, then: Callable[[Any], None], answer: Any) -> None:
-        if type(answer) is not list:
-            then(answer)
-        elif not answer:
-            then(None)
-        elif self.peer.closed:
-            self._give_back(op, answer[0])
-        else:
-            then(answer[0])
-        self.peer.took()
+        try:
+            if type(answer) is not list:
+                then(answer)
+            elif not answer:
+                then(None)
+            elif self.peer.closed:
+                self._give_back(op, answer[0])
+            else:
+                then(answer[0])
+        finally:
+            self.peer.took()
 
     def _give_back(self, op: ops.Take, record: Record) -> None:
         """Nobody is there any more to work on it: as though it had not been offered."""

@@ -8,10 +8,9 @@ from typing import Any
 
 from penstock.engines.line import raised
 from penstock.model import ops
-from penstock.model.errors import LeaseLost, NotOwner, TaskNotFound, TubeFull
+from penstock.model.errors import LeaseLost, NotOwner, PayloadTooLarge, TaskNotFound, TubeFull
 from penstock.model.state import LETTERS, State
 from penstock.model.task import Gone, Placed, Record, TaskId
-from penstock.payload import decode
 from penstock.server import tarantool_values as values
 from penstock.server.auth import EVERYTHING
 from penstock.server.refusal import Refusal, no_id, not_found, not_taken
@@ -55,7 +54,8 @@ class Tasks:
         if type(placed) is Placed:
             then([[placed.record.id, LETTERS[placed.record.state], data]])  # type: ignore[index]
         elif not isinstance(placed, TubeFull):
-            self._caller.configs.forget()
+            if not isinstance(placed, PayloadTooLarge):
+                self._caller.configs.doubt(route.tube)
             self._caller.refuse(route, then, placed)
         elif timeout and not self._caller.peer.closed:
             self._caller.wait_for_room(op, timeout, partial(self._placed, route, then, op, 0, data))
@@ -70,7 +70,7 @@ class Tasks:
 
     def _taken(self, route: Route, then: Reply, answer: Any) -> None:
         if type(answer) is Record:
-            data = decode(answer.data)
+            data = values.decode(answer.data)
             self._caller.remember(route.tube, answer, data)
             then([[answer.id, "t", data]])
         elif answer is None:
@@ -154,7 +154,7 @@ class Tasks:
             record: Record = raised(answer)
             if record.state != State.TAKEN or record.token is None:
                 raise not_taken()
-            held = Held(record.token, decode(record.data))
+            held = Held(record.token, values.decode(record.data))
             caller.core.ask(
                 finish(route.tube, task_id, record.token),
                 partial(self._finished, route, task_id, then, held, None),
@@ -186,8 +186,10 @@ class Tasks:
             if not isinstance(answer, NotOwner):
                 self._show(route, task_id, then, answer)
                 return
+            snatch = ops.Snatch(route.tube, task_id)
+            caller.peer.check(snatch, True)
             # Taken from its holder and buried in one transaction: nobody can take it in between.
-            caller.core.ask(ops.Snatch(route.tube, task_id), lambda answer: None)
+            caller.core.ask(snatch, lambda answer: None)
             caller.core.ask(op, partial(self._show, route, task_id, then))
 
         caller.attempt(op, route, then, buried)
@@ -231,4 +233,4 @@ Finish = Callable[[str, TaskId, int], ops.Op[Any]]
 
 def shown(record: Record) -> list[Any]:
     """A task as clients know it."""
-    return [record.id, LETTERS[record.state], decode(record.data)]  # type: ignore[index]
+    return [record.id, LETTERS[record.state], values.decode(record.data)]  # type: ignore[index]

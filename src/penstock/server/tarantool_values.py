@@ -58,6 +58,14 @@ def _no_utf8(value: Any) -> bytes | None:
     return next((found for item in items if (found := _no_utf8(item)) is not None), None)
 
 
+def decode(data: Data) -> Any:
+    """The value of stored data; what is no JSON, because somebody else has written it, is shown as it is."""
+    try:
+        return payload.decode(data)
+    except ValueError:
+        return data
+
+
 def options_of(args: Sequence[Any], index: int) -> Options:
     """A map of options; nil and an empty array, which languages without maps of their own send, are none."""
     value = args[index] if len(args) > index else None

@@ -16,7 +16,6 @@ from penstock.model.errors import LeaseLost, NotOwner, NotTaken, TaskNotFound, T
 from penstock.model.state import State
 from penstock.model.task import Placed, Record, TaskId
 from penstock.model.tube import KINDS, new_tube
-from penstock.payload import decode
 from penstock.server import tarantool_values as values
 from penstock.server.refusal import Refusal
 from penstock.server.tarantool_caller import Args, Caller, Reply, Route
@@ -73,13 +72,15 @@ class Tutorial:
         kind: ops.Op[Any] = ops.Put(TUBE, ()) if route.function.endswith("put") else ops.Take(TUBE, 1, caller.session())
         caller.peer.check(kind, True)
 
+        asked = caller.configs.changes
+
         def found(answer: Any) -> None:
             if isinstance(answer, TubeNotFound):
                 create = ops.CreateTube(CONFIG, if_not_exists=True)
                 caller.peer.check(create, True)
                 caller.attempt(create, route, then, found)
                 return
-            caller.configs.add(raised(answer))
+            caller.configs.add(raised(answer), asked)
             route.run(route, args, then)
 
         caller.attempt(ops.GetTube(TUBE), route, then, found)
@@ -159,5 +160,5 @@ def shown(record: Record) -> dict[str, Any]:
         "id": record.id,
         "status": STATUS[record.state],  # type: ignore[index]
         "runat": (record.ready_at or 0) / SECOND if waits else 0,
-        "data": decode(record.data),
+        "data": values.decode(record.data),
     }

@@ -28,6 +28,7 @@ from penstock.model.retry import Exponential
 from penstock.model.session import Session, parse_uuid
 from penstock.model.staging import Lost
 from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record
+from penstock.payload import checked_json
 
 VERSION = 1
 """Of the protocol; a server refuses another one."""
@@ -183,9 +184,17 @@ def _loose(kind: type[Any], **hints: Any) -> Any:
 
 _WHOLE: Any = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """What every store can write down."""
-_TIME: Any = Annotated[int, Meta(ge=-FOREVER, le=FOREVER)]
-_TIMES = frozenset(("ttl", "ttr", "delay", "by", "keep", "repeat"))
-"""Fields that are lengths of time."""
+_BOUNDS: dict[str, Any] = {
+    **dict.fromkeys(("delay", "by"), Annotated[int, Meta(ge=-FOREVER, le=FOREVER)]),
+    **dict.fromkeys(("ttl", "ttr", "keep"), Annotated[int, Meta(ge=0, le=FOREVER)]),
+    "repeat": Annotated[int, Meta(ge=1, le=FOREVER)],
+    **dict.fromkeys(("n", "limit"), Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]),
+    "max_attempts": Annotated[int, Meta(ge=1, le=(1 << 63) - 1)],
+}
+"""What numbers may be, by the names of their fields."""
+_TEXT: Any = Annotated[str, Meta(pattern=r"\A[^\0]*\Z")]
+_TEXTS = frozenset(("lane", "key", "put_id"))
+"""Fields with text that is looked for, so it must be what every store can have."""
 _UUID: Any = Annotated[str, Meta(pattern=r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
 _NAME: Any = Annotated[str, Meta(max_length=1000)]
 
@@ -209,11 +218,12 @@ _LOOSE: dict[Any, Any] = {
 
 
 def _field(name: str, hint: Any) -> Any:
-    """The type of a field, which may be a length of time."""
+    """The type of a field, whose name may say more of what it can be."""
     wired = _wire(hint)
-    if name not in _TIMES:
-        return wired
-    return Union[tuple(_TIME if part == _WHOLE else part for part in get_args(wired))] if wired != _WHOLE else _TIME  # noqa: UP007
+    whole, text = _BOUNDS.get(name, _WHOLE), _TEXT if name in _TEXTS else str
+    tight = {_WHOLE: whole, str: text}
+    parts = get_args(wired) if get_origin(wired) in (Union, UnionType) else (wired,)
+    return Union[tuple(tight.get(part, part) for part in parts)]  # noqa: UP007
 
 
 def _wire(hint: Any) -> Any:
@@ -294,10 +304,12 @@ def op_of(sent: Any) -> ops.Op[Any]:
     if kind is ops.Put:
         for draft in op.drafts:
             _check_data(draft.data)
+    elif kind is ops.Take:
+        if not 1 <= op.n <= ops.MAX_BATCH:
+            raise UsageError(f"n must be from 1 to {ops.MAX_BATCH}, got {op.n}")
     elif kind is ops.Load:
         for data in op.data:
             _check_data(data)
-        _check_data(op.shared.data)
     elif kind is ops.Release and op.data is not None:
         _check_data(op.data)
     elif kind is ops.CreateTube:
@@ -312,7 +324,9 @@ def op_of(sent: Any) -> ops.Op[Any]:
 
 
 def _check_data(data: object) -> None:
-    if not isinstance(data, str | bytes):
+    if type(data) is str:
+        checked_json(data)
+    elif type(data) is not bytes:
         raise UsageError(f"a task's data is text or bytes, got {shown(data)}")
 
 

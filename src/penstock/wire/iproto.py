@@ -113,8 +113,13 @@ def push_frame(packed: bytes) -> bytes:
 
 def error_frame(sync: int, error: IprotoError) -> bytes:
     """An error, once as text for older clients and once with all that is known of it."""
-    text = error.text
+    text = _readable(error.text)
     entry: dict[int, object] = {0: error.kind, 2: 0, 1: "penstock", 3: text, 4: 0, 5: error.code}
     if error.fields:
-        entry[6] = error.fields
+        entry[6] = {name: _readable(value) for name, value in error.fields.items()}
     return frame(sync, _encode({ERROR_TEXT: text, ERROR: {0: [entry]}}), 0x8000 | error.code)
+
+
+def _readable(text: str) -> str:
+    """What a client sent may be in it, and that may be no UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()

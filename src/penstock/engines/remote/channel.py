@@ -126,9 +126,14 @@ class Channel:
         with self._lock:
             if request.link is not None:
                 return False
+        self.drop(request)
+        return True
+
+    def drop(self, request: Request) -> None:
+        """Forget a request, answered or not; it is not sent again."""
+        with self._lock:
             self._open.pop(request.number, None)
             self._waiting.pop(request.number, None)
-            return True
 
     def abandon(self, request: Request) -> None:
         """Nobody waits for the answer any more; if there is one its grants go back."""

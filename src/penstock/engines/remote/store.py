@@ -312,6 +312,12 @@ class RemoteStore(Store):
             begin.result()
         except EngineUnavailable as error:
             raise not_done(error) from None
+        except BaseException:
+            self.channel.drop(begin)
+            if begin.link is not None:  # of a signal: it may begin for nobody, and would keep others out
+                with contextlib.suppress(EngineUnavailable):
+                    self.channel.ask(Note("rollback", codec.pack(begin.number), begin.link))
+            raise
         transactor = RemoteTransactor(self, begin)
         self._local.inside = True
         try:

@@ -43,7 +43,7 @@ def take(tx: SqliteTransaction, batch: Sequence[ops.Take], now: int) -> Answers 
         if len(numbers) >= len(rows):
             break
         number = (tx.holder(op.session.uuid) or tx.join(op.session, now)).number
-        numbers += [number] * op.n
+        numbers += [number] * min(op.n, len(rows) - len(numbers))
     records = fast.grant(tube, rows, numbers, now, batch[0].ttr)
     answers: Answers = []
     start = 0
