@@ -35,6 +35,9 @@ SETTINGS = {
     "spark.log.level": "ERROR",
 }
 
+PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Of a few rows that are read once: to compile a plan takes longer than to walk through it. Other drivers do compile."""
+
 
 def environment() -> dict[str, str]:
     """What a program that starts Spark needs: this interpreter, and this tree before any installed package."""
@@ -85,7 +88,7 @@ def spark() -> Iterator[SparkSession]:
     os.environ.update(environment())
     with tempfile.TemporaryDirectory(prefix="penstock-spark-", ignore_cleanup_errors=True) as place:
         builder = SparkSession.builder.master("local[2,4]").appName("penstock tests")
-        for name, value in {**SETTINGS, "spark.local.dir": place, "spark.sql.warehouse.dir": place}.items():
+        for name, value in {**SETTINGS, **PLAIN, "spark.local.dir": place, "spark.sql.warehouse.dir": place}.items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
         yield penstock.spark.register(session)
