@@ -36,7 +36,7 @@ SETTINGS = {
 }
 
 PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Of a few rows that are read once: to compile a plan takes longer than to walk through it. Other drivers do compile."""
+"""Of a few rows that are read once: compiling a plan takes longer than walking through it. Other drivers do compile."""
 
 
 def environment() -> dict[str, str]:
