@@ -18,7 +18,7 @@ SIZE = 4
 LOADED = (
     *("apsw", "psycopg", "rich.table", "uvloop"),
     *("penstock.engines.sqlite.store", "penstock.engines.postgres.store"),
-    *("penstock.server.run", "penstock.server.iproto"),
+    *("penstock.server.run", "penstock.server.iproto_door"),
 )
 """What commands load when they need it."""
 

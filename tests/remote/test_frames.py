@@ -11,7 +11,7 @@ import pytest
 from penstock.engines.remote import frames
 from penstock.engines.remote.iproto_link import IprotoLink
 from penstock.engines.remote.place import Place
-from penstock.engines.remote.tls import Wire
+from penstock.engines.remote.transport import Wire
 from penstock.model.errors import EngineUnavailable
 from penstock.wire import iproto
 

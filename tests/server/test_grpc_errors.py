@@ -323,7 +323,7 @@ def test_a_port_that_is_taken_is_refused(server):
         Running("memory:", port=None, grpc_port=taken)
 
 
-@pytest.mark.parametrize("module", ["penstock.server.grpc", "penstock.engines.remote.grpc_link"])
+@pytest.mark.parametrize("module", ["penstock.server.grpc_door", "penstock.engines.remote.grpc_link"])
 @pytest.mark.parametrize(("given", "found"), [({}, "ERROR"), ({"GRPC_VERBOSITY": "DEBUG"}, "DEBUG")])
 def test_grpc_writes_no_lines_of_its_own_unless_told_to(module, given, found):
     """It looks into the environment when it is loaded."""

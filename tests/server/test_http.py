@@ -102,7 +102,7 @@ def test_calls_that_wait_are_counted(server: Running):
 
 
 def test_a_store_that_does_not_answer_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from penstock.server import http
+    from penstock.server import http_door as http
 
     monkeypatch.setattr(http, "STORE_PATIENCE", 0.05)
     with Running(f"{tmp_path}/tasks.db", http_port=0) as server:

@@ -131,10 +131,10 @@ def test_transactions_of_one_connection_begin_one_after_the_other(tmp_path: Path
             raw.send(b"".join(call(number, "penstock.begin", number, 0, codec.pack(None)) for number in range(2, 12)))
             assert raw.answer().sync == 2
             (connection,) = server.server.doors["port"].connections
-            assert list(connection._link._spells) == [2]
+            assert list(connection._link._transactions) == [2]
             raw.send(call(20, "penstock.rollback", 20, 0, codec.pack(2)))
             assert {raw.answer().sync, raw.answer().sync} == {20, 3}
-            assert list(connection._link._spells) == [3]
+            assert list(connection._link._transactions) == [3]
         with penstock.connect(server.url) as q:
             q.create_tube("mail").put(1)
 

@@ -21,7 +21,7 @@ from penstock.wire import talk
 
 if TYPE_CHECKING:
     from penstock.server.core import Core, Wait
-    from penstock.server.door import Link
+    from penstock.server.link import Link
 
 log = logging.getLogger("penstock.server")
 SECONDS = 120.0

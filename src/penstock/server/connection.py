@@ -29,7 +29,7 @@ from penstock.wire import iproto
 from penstock.wire.iproto import CALL, IprotoError, data_frame
 
 if TYPE_CHECKING:
-    from penstock.server.iproto import IprotoDoor
+    from penstock.server.iproto_door import IprotoDoor
 
 OWN = "penstock."
 """What the functions of the library's own clients begin with."""

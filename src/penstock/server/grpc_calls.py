@@ -25,7 +25,7 @@ from penstock.wire import status
 from penstock.wire.status import NotKnown
 
 if TYPE_CHECKING:
-    from penstock.server.door import Link
+    from penstock.server.link import Link
     from penstock.server.server import Server
 
 SESSION = "penstock-session"

@@ -11,8 +11,8 @@ import grpc
 
 from penstock.model.errors import PenstockError
 from penstock.server.core import log
-from penstock.server.door import Link
 from penstock.server.grpc_calls import Call, Context, Desk, refuse
+from penstock.server.link import Link
 from penstock.server.peer import Peer
 from penstock.server.settings import Limits
 from penstock.wire._generated import penstock_pb2 as pb

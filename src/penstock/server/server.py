@@ -33,9 +33,9 @@ class Kind(NamedTuple):
 
 
 DOORS = {
-    "port": Kind("penstock.server.iproto", "penstock", "iproto"),
-    "grpc_port": Kind("penstock.server.grpc", "grpc", "grpc"),
-    "http_port": Kind("penstock.server.http", "http", "http"),
+    "port": Kind("penstock.server.iproto_door", "penstock", "iproto"),
+    "grpc_port": Kind("penstock.server.grpc_door", "grpc", "grpc"),
+    "http_port": Kind("penstock.server.http_door", "http", "http"),
 }
 """By the settings that name their ports."""
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.engines.line import Producer, Taker, raised
+from penstock.engines.refund import grants
 from penstock.model import ops
 from penstock.model.duration import SECOND
 from penstock.model.errors import EngineUnavailable, UsageError
@@ -15,7 +16,8 @@ from penstock.model.session import Session
 from penstock.model.task import Record, TaskId
 from penstock.model.tube import TubeConfig
 from penstock.server.auth import EVERYTHING
-from penstock.server.core import Core, Turn, log
+from penstock.server.book import give_back
+from penstock.server.core import Core, Turn
 from penstock.server.peer import Peer
 from penstock.server.refusal import refusal
 from penstock.server.sessions import Sessions
@@ -174,16 +176,11 @@ class Caller:
             elif not answer:
                 then(None)
             elif self.peer.closed:
-                self._give_back(op, answer[0])
+                give_back(self.core, grants((op,), (answer,)))
             else:
                 then(answer[0])
         finally:
             self.peer.took()
-
-    def _give_back(self, op: ops.Take, record: Record) -> None:
-        """Nobody is there any more to work on it: as though it had not been offered."""
-        back = ops.Release(op.tube, ops.Lease(record.id, record.token), op.session, refund=True)
-        self.core.ask(back, _log_refusal)
 
     def wait_for_room(self, op: ops.Put, timeout: int, then: Callable[[Any], None]) -> None:
         """Put when there is room."""
@@ -212,8 +209,3 @@ class Caller:
         if len(leases) >= MAX_LEASES:
             del leases[next(iter(leases))]
         leases[(tube, record.id)] = tuple.__new__(Held, (record.token or 0, data))
-
-
-def _log_refusal(answer: Any) -> None:
-    if isinstance(answer, BaseException):
-        log.info("a task that was granted to a closed connection comes back with its session: %s", answer)

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
-from penstock.engines.remote.tls import hint, untrusted
+from penstock.engines.remote.transport import hint, untrusted
 from penstock.model.errors import EngineUnavailable, UsageError
 
 # gRPC writes lines of its own about every handshake that fails. It looks here when it is loaded, and no later.

@@ -15,7 +15,7 @@ import msgspec
 from penstock.engines.remote.frames import Frames
 from penstock.engines.remote.link import CONNECT_SECONDS, Ear, Link
 from penstock.engines.remote.place import Place
-from penstock.engines.remote.tls import Plain, Tunnel, Wire, hint, refusal, stranger
+from penstock.engines.remote.transport import Plain, Tunnel, Wire, hint, refusal, stranger
 from penstock.model.errors import AccessDenied, EngineUnavailable
 from penstock.wire import codec, iproto
 

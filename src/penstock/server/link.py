@@ -12,21 +12,22 @@ from dataclasses import fields
 from functools import partial
 from typing import Any
 
+from penstock.engines.holdings import lookout_of
 from penstock.engines.line import Producer, Taker, Waiter, Watcher
 from penstock.engines.refund import grants
+from penstock.engines.store import Store
 from penstock.model import ops
 from penstock.model.duration import FOREVER, SECOND
 from penstock.model.errors import AccessDenied, EngineUnavailable, PenstockError, UsageError
 from penstock.model.session import Session
 from penstock.model.task import Record
-from penstock.server import sight
 from penstock.server.auth import EVERYTHING
 from penstock.server.book import NAME, Book, Client, Sent, give_back
 from penstock.server.core import ALTERING, LONG, Wait, is_long, log
 from penstock.server.peer import Peer
 from penstock.server.roles import BY_ID, DISCARD, LISTEN, TRANSACT, tube_of
 from penstock.server.settings import MIB, Limits
-from penstock.server.spell import Spells
+from penstock.server.transaction import Transactions
 from penstock.wire import codec, talk
 
 Send = Callable[[int, bool, bytes], None]
@@ -60,7 +61,7 @@ class Link:
         self._name = ""
         self._waits: dict[int, Wait] = {}
         """Those that came over this connection."""
-        self._spells = Spells(book.core, limits.transaction_seconds)
+        self._transactions = Transactions(book.core, limits.transaction_seconds)
         self._last = 0
         self._session: Session | None = None
         """The last one whose length was found right."""
@@ -132,7 +133,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """True while a transaction is open, whose next request has not come yet."""
-        return bool(self._spells)
+        return bool(self._transactions)
 
     def end(self) -> None:
         """The client has closed its side: it hears nothing any more."""
@@ -143,7 +144,7 @@ class Link:
         if self._gone:
             return
         self._gone = self._deaf = True
-        for number in self._spells.undo():
+        for number in self._transactions.undo():
             self._forget(number)
         for wait in list(self._waits.values()):
             wait.leave()
@@ -419,13 +420,13 @@ class Link:
     def _look(self, number: int, payload: bytes) -> None:
         asked = talk.decode_look(payload)
         self._peer.check(ops.GetStatistics(asked.tube))
-        self._aside(number, lambda: partial(self._answer, number, sight.look(self._core.engine.store, asked)))
+        self._aside(number, lambda: partial(self._answer, number, _look_once(self._core.engine.store, asked)))
 
     # -- transactions ------------------------------------------------------------------------------
 
     def _begin(self, number: int, payload: bytes) -> None:
         self._peer.login.require(TRANSACT, None)
-        self._spells.begin(number, partial(self._transacted, number))
+        self._transactions.begin(number, partial(self._transacted, number))
 
     def _transacted(self, number: int, answer: Any) -> None:
         self._core.configs.forget()
@@ -435,28 +436,39 @@ class Link:
             self._answer(number, DONE)
 
     def _in(self, number: int, payload: bytes) -> None:
-        spell, op = talk.decode_in(payload)
+        transaction, op = talk.decode_in(payload)
         if not self._admit(op):
             self._peer.login.require(BY_ID.get(type(op), DISCARD), tube_of(op))
 
         def then(answer: Any) -> None:
             self._core.soon(self._answer, number, codec.encode_answer(op, answer))
 
-        self._spells[spell].perform(op, then)
+        self._transactions[transaction].perform(op, then)
 
     def _commit(self, number: int, payload: bytes) -> None:
-        spell = self._spells[talk.decode_number(payload)]
-        spell.commit(lambda answer: self._core.soon(self._transacted, number, answer))
+        transaction = self._transactions[talk.decode_number(payload)]
+        transaction.commit(lambda answer: self._core.soon(self._transacted, number, answer))
 
     def _rollback(self, number: int, payload: bytes) -> None:
         begun = talk.decode_number(payload)
-        spell = self._spells.get(begun)
-        if spell is None:
-            if self._spells.drop(begun):
+        transaction = self._transactions.get(begun)
+        if transaction is None:
+            if self._transactions.drop(begun):
                 self._fail(begun, EngineUnavailable("the transaction was given up before it began", "not_done"))
             self._answer(number, DONE)
         else:
-            spell.undo(lambda answer: self._core.soon(self._transacted, number, answer))
+            transaction.undo(lambda answer: self._core.soon(self._transacted, number, answer))
+
+
+def _look_once(store: Store, asked: talk.Look) -> bytes:
+    """What a person who watches from afar is shown."""
+    lookout = lookout_of(store)
+    try:
+        if asked.tube is not None:
+            return codec.pack(lookout.lanes(asked.tube, asked.first, asked.limit))
+        return codec.pack((lookout.sessions(), lookout.holdings()))
+    finally:
+        lookout.close()
 
 
 KINDS: dict[str, Callable[[Link, int, bytes], None]] = {

@@ -22,7 +22,7 @@ from penstock.model.tube import KINDS, new_tube
 from penstock.server import book
 from penstock.server.auth import EVERYTHING
 from penstock.server.core import STALLED
-from penstock.server.door import Link
+from penstock.server.link import Link
 from penstock.server.peer import Peer
 from penstock.server.settings import Limits
 from penstock.wire import codec, talk

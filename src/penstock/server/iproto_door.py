@@ -92,7 +92,7 @@ class IprotoDoor(Door):
 
     def link(self, connection: Connection) -> Any:
         """What carries the requests of the library's own clients."""
-        from penstock.server.door import Link
+        from penstock.server.link import Link
 
         made = Link(self.server.book, connection.peer, connection.send_answer, connection.transport.abort, self.limits)
         if self._retiring:

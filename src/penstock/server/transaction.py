@@ -26,7 +26,7 @@ class _Undone(Exception):
     """Leaves the transaction without a commit."""
 
 
-class Spell:
+class OpenTransaction:
     """One transaction. What is asked of it is done in order."""
 
     def __init__(self, engine: Engine, seconds: float, begun: Then, ended: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class Spell:
             then(None if what is False else over(self._seconds))
 
 
-class Spells:
+class Transactions:
     """The transactions of one connection, by the number of the request that began them."""
 
     def __init__(self, core: Core, seconds: float) -> None:
@@ -100,7 +100,7 @@ class Spells:
         self._seconds = seconds
         self._most = MOST if core.engine.name.startswith("postgres") else 1
         """In a file one transaction keeps all others waiting, so that a connection has one at a time."""
-        self._open: dict[int, Spell] = {}
+        self._open: dict[int, OpenTransaction] = {}
         self._waiting: dict[int, Then] = {}
         """Those that have not begun yet, and who is told when they have."""
         self._gone = False
@@ -112,14 +112,14 @@ class Spells:
     def __iter__(self) -> Iterator[int]:
         return iter(self._open)
 
-    def __getitem__(self, number: int) -> Spell:
+    def __getitem__(self, number: int) -> OpenTransaction:
         """One that has not ended; EngineUnavailable."""
         try:
             return self._open[number]
         except KeyError:
             raise over(self._seconds) from None
 
-    def get(self, number: int) -> Spell | None:
+    def get(self, number: int) -> OpenTransaction | None:
         """One, if it has not ended."""
         return self._open.get(number)
 
@@ -134,7 +134,7 @@ class Spells:
         while self._waiting and len(self._open) < self._most and not self._gone:
             number = next(iter(self._waiting))
             then = self._waiting.pop(number)
-            self._open[number] = Spell(
+            self._open[number] = OpenTransaction(
                 self._core.engine,
                 self._seconds,
                 partial(self._core.soon, then),
@@ -152,8 +152,8 @@ class Spells:
     def undo(self) -> list[int]:
         """The connection is closed. Answers those that have not begun: they may be asked for again."""
         self._gone = True
-        for spell in list(self._open.values()):
-            spell.undo()
+        for transaction in list(self._open.values()):
+            transaction.undo()
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
