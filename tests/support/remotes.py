@@ -8,10 +8,14 @@ from typing import Any
 from tests.support.servers import Running
 
 from penstock.engines import open_store
+from penstock.model.duration import FOREVER, SECOND
 from penstock.model.session import Session
+from penstock.server.settings import Limits
 from penstock.testing import ManualClock, new_run
 
 _names = itertools.count()
+LIMITS = Limits(session_seconds=FOREVER / SECOND)
+"""The contract knows no shorter sessions."""
 survivors: set[str] = set()
 """Sessions that a run does not end: to a server all of them are such, so tests name those that are meant to be."""
 _running: dict[str, tuple[Running, str, Any]] = {}
@@ -20,7 +24,7 @@ _running: dict[str, tuple[Running, str, Any]] = {}
 def served(clock: ManualClock | None = None, store: str | None = None) -> str:
     """The URL of a new server of a store in memory."""
     store = store or f"memory:served{next(_names)}"
-    running = Running(store, clock)
+    running = Running(store, clock, limits=LIMITS)
     _running[running.url] = (running, store, clock)
     return running.url
 
@@ -28,7 +32,7 @@ def served(clock: ManualClock | None = None, store: str | None = None) -> str:
 def served_by_grpc(clock: ManualClock | None = None) -> str:
     """The same over gRPC."""
     store = f"memory:served{next(_names)}"
-    running = Running(store, clock, port=None, grpc_port=0)
+    running = Running(store, clock, port=None, grpc_port=0, limits=LIMITS)
     _running[running.grpc_url] = (running, store, clock)
     return running.grpc_url
 
@@ -55,7 +59,7 @@ def begin_run(url: str) -> None:
     new_run(store)
     port = int(url.rpartition(":")[2])
     ports = {"port": None, "grpc_port": port} if url.startswith("grpc://") else {"port": port}
-    _running[url] = (Running(store, clock, **ports), store, clock)
+    _running[url] = (Running(store, clock, limits=LIMITS, **ports), store, clock)
 
 
 def stop(url: str) -> None:

@@ -66,17 +66,6 @@ def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | 
             ids.append(item[0][0])
     leases = fast.found(tube, ids)
     acked: list[tuple[Any, ...]] = []
-    answers: Answers = []
-    refused: list[tuple[list[Any], int, ops.Ack]] = []
-    for op in batch:
-        holder = tx.holder(op.session.uuid)
-        answer, others = fast.finish(op.items, holder and holder.number, leases, now, acked)
-        refused += [(answer, index, ops.Ack(op.tube, (op.items[index],), op.session)) for index in others]
-        answers.append(answer)
+    answers: Answers = [fast.finish(tx, tube, op, leases, now, acked) for op in batch]
     fast.account(tx, tube, acked)
-    for answer, index, op in refused:
-        try:
-            answer[index] = verbs.execute(tx, op, now)[0]
-        except PenstockError as error:
-            answer[index] = error
     return answers

@@ -279,12 +279,9 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
             return [*verbs.ack(tx, op, now)]
         account(tx, tube, rows)
         return [Gone(now)]
-    leases = found(tube, [item.lease.id for item in op.items])
     acked: list[tuple[Any, ...]] = []
-    results, refused = finish(op.items, holder.number, leases, now, acked)
+    results = finish(tx, tube, op, found(tube, [item.lease.id for item in op.items]), now, acked)
     account(tx, tube, acked)
-    for index in refused:
-        results[index] = verbs.ack(tx, ops.Ack(op.tube, (op.items[index],), op.session), now)[0]
     return results
 
 
@@ -295,23 +292,27 @@ def found(tube: SqliteTube, ids: list[Any]) -> dict[Any, tuple[Any, ...]]:
 
 
 def finish(
-    items: tuple[ops.Finish, ...],
-    session: int | None,
+    tx: SqliteTransaction,
+    tube: SqliteTube,
+    op: ops.Ack,
     leases: dict[Any, tuple[Any, ...]],
     now: int,
     acked: list[tuple[Any, ...]],
-) -> tuple[list[Any], list[int]]:
-    """Move leases that end in the ordinary way to `acked`; answers results, and the places of those to be refused."""
-    results: list[Any] = [Gone(now)] * len(items)
-    refused: list[int] = []
-    for index, item in enumerate(items):
+) -> list[Any]:
+    """Results of an ack. Leases that end in the ordinary way are moved to `acked`, for others to account for."""
+    holder, gone = tx.holder(op.session.uuid), Gone(now)
+    results: list[Any] = []
+    for item in op.items:
         task_id, token = item[0]
         row = leases.get(task_id)
-        if row is not None and session is not None and is_plain(row, token, session, now):
+        if row is not None and holder is not None and is_plain(row, token, holder.number, now):
             acked.append(leases.pop(task_id))
+            results.append(gone)
         else:
-            refused.append(index)
-    return results, refused
+            account(tx, tube, acked)  # lanes that it opens join the line behind those
+            acked.clear()
+            results += verbs.ack(tx, ops.Ack(op.tube, (item,), op.session), now)
+    return results
 
 
 def is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
