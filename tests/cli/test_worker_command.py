@@ -91,6 +91,7 @@ def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(shell, folder
         q.tube("mail").put_many([1, -1])
         worker.out.said("begun go")
         worker.out.said("sent 1")
+        postgres.until(lambda: q.tube("mail").statistics().tasks["buried"] == 1, "the other one should have failed")
         worker.signal(signal.SIGTERM)
         worker.err.said("SIGTERM: finishing")
         (folder / "go").touch()
