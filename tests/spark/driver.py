@@ -42,7 +42,11 @@ class Driver:
     def answer(self) -> Any:
         """What came of it."""
         assert self._process is not None and self._process.stdout is not None
-        line = self._process.stdout.readline()
+        try:
+            line = self._process.stdout.readline()
+        except BaseException:  # nobody waits any longer: what it says then is not for the next test
+            self.kill()
+            raise
         said = json.loads(line) if line else {"error": "the driver is gone"}
         assert "answer" in said, f"{said['error']}\n{self._said()}"
         return said["answer"]

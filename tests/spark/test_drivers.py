@@ -32,7 +32,7 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.interval": "100ms",
 }
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture

@@ -26,6 +26,8 @@ import penstock.spark
 ROWS = 200
 BATCH = 20
 SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.sql.adaptive.enabled": "false"}
+PLAIN = {"spark.speculation": "false"}
+"""Builders of one process remember what sessions before had."""
 BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}
 LONG = 600
 """Seconds a session outlives its process: who had to wait for that would not end."""
@@ -46,7 +48,7 @@ def on(master: str, folder: str, settings: dict[str, str]) -> None:
         _session.pop().stop()
     builder = SparkSession.builder.master(master)
     places = {"spark.local.dir": folder, "spark.sql.warehouse.dir": folder}
-    for name, value in {**SETTINGS, **SMALL, **BATCHES, **places, **settings}.items():
+    for name, value in {**SETTINGS, **SMALL, **PLAIN, **BATCHES, **places, **settings}.items():
         builder = builder.config(name, value)
     _session.append(penstock.spark.register(builder.getOrCreate()))
     session().dataSource.register(faulty.FaultySource)
