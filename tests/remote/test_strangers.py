@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.support.proxy import Listening, call, reset
+from tests.support.relay import Relay
 from tests.support.servers import Running
 
 import penstock
@@ -77,32 +77,18 @@ def test_a_port_of_http() -> None:
     assert "speaks HTTP" in text and "use its other port" in text
 
 
-class Slow(Listening):
-    """Lets nothing of the server through until the client has said something, and a little more with every byte."""
+class Slow(Relay):
+    """Lets nothing of the server through until the client has said something, and then a little at a time."""
 
     def __init__(self, port: int) -> None:
-        self._to = port
-        super().__init__()
+        super().__init__(port, piece=50)
 
     def serve(self, client: socket.socket) -> None:
-        server = call(self._to)
-        first = client.recv(65536)
-        server.sendall(first)
-        threading.Thread(target=self._reply, args=(client, server), daemon=True).start()
-        try:
-            while data := client.recv(65536):
-                server.sendall(data)
-        finally:
-            reset(server)
+        self.flowing.clear()
+        super().serve(client)
 
-    def _reply(self, client: socket.socket, server: socket.socket) -> None:
-        try:
-            while data := server.recv(50):
-                client.sendall(data)
-        except OSError:
-            pass
-        finally:
-            reset(client)
+    def said(self) -> None:
+        self.flowing.set()
 
 
 @pytest.fixture

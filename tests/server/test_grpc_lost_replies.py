@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +9,8 @@ import grpc
 import pytest
 from tests.support.grpcs import Client
 from tests.support.postgres import until
-from tests.support.proxy import LIMIT, Listening, call, reset
+from tests.support.proxy import LIMIT
+from tests.support.relay import Relay
 from tests.support.servers import Running
 
 from penstock.wire._generated import penstock_pb2 as pb
@@ -20,35 +19,6 @@ from penstock.wire._generated import penstock_pb2_grpc
 BIG = f'"{"x" * 500_000}"'
 WINDOW = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65536), ("grpc.use_local_subchannel_pool", 1)]
 """Clients that let as much be on its way as HTTP/2 says, as those in Go do."""
-
-
-class Wire(Listening):
-    """Passes bytes on, and those of the server only while it flows."""
-
-    def __init__(self, port: int) -> None:
-        self._to = port
-        self.flowing = threading.Event()
-        self.flowing.set()
-        super().__init__()
-
-    def serve(self, client: socket.socket) -> None:
-        server = call(self._to)
-        threading.Thread(target=self._reply, args=(client, server), daemon=True).start()
-        try:
-            while data := client.recv(65536):
-                server.sendall(data)
-        finally:
-            reset(server)
-
-    def _reply(self, client: socket.socket, server: socket.socket) -> None:
-        try:
-            while data := server.recv(65536):
-                self.flowing.wait(LIMIT)
-                client.sendall(data)
-        except OSError:
-            pass
-        finally:
-            reset(client)
 
 
 @pytest.fixture
@@ -62,13 +32,13 @@ def near(server: Running) -> Iterator[Client]:
 
 
 @pytest.fixture
-def wire(server: Running) -> Iterator[Wire]:
-    with Wire(server.server.port("grpc_port")) as wire:
+def wire(server: Running) -> Iterator[Relay]:
+    with Relay(server.server.port("grpc_port")) as wire:
         yield wire
 
 
 @pytest.fixture
-def far(wire: Wire) -> Iterator[Any]:
+def far(wire: Relay) -> Iterator[Any]:
     """A stub at the other end of the wire."""
     with grpc.insecure_channel(f"127.0.0.1:{wire.port}", WINDOW) as channel:
         yield penstock_pb2_grpc.QueueStub(channel)
@@ -78,7 +48,7 @@ def counts(client: Client) -> Any:
     return client.call("Statistics", pb.StatisticsRequest(tube="jobs")).tubes["jobs"].tasks
 
 
-def taking(near: Client, far: Any, wire: Wire) -> Any:
+def taking(near: Client, far: Any, wire: Relay) -> Any:
     """A take in the session of the first, over the wire, whose reply does not come through."""
     far.Statistics(pb.StatisticsRequest(tube="jobs"), timeout=LIMIT)
     wire.flowing.clear()
@@ -88,7 +58,7 @@ def taking(near: Client, far: Any, wire: Wire) -> Any:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "broken"])
-def test_a_take_that_ends_before_its_reply_has_gone_out(near: Client, far: Any, wire: Wire, how: str) -> None:
+def test_a_take_that_ends_before_its_reply_has_gone_out(near: Client, far: Any, wire: Relay, how: str) -> None:
     asked = taking(near, far, wire)
     if how == "cancelled":
         asked.cancel()
@@ -101,7 +71,7 @@ def test_a_take_that_ends_before_its_reply_has_gone_out(near: Client, far: Any, 
     assert [task.attempt for task in near.take("jobs", 2)] == [1, 1]
 
 
-def test_a_take_whose_reply_comes_late_keeps_its_tasks(near: Client, far: Any, wire: Wire) -> None:
+def test_a_take_whose_reply_comes_late_keeps_its_tasks(near: Client, far: Any, wire: Relay) -> None:
     asked = taking(near, far, wire)
     wire.flowing.set()
     tasks = asked.result().tasks
