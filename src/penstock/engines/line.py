@@ -174,6 +174,9 @@ class Takers:
     def __len__(self) -> int:
         return len(self.any) + sum(len(line) for line in self.lanes.values())
 
+    def __bool__(self) -> bool:
+        return bool(self.any or self.lanes)  # who leaves asks this, and need not be counted against all the others
+
     def __iter__(self) -> Iterator[Waiter]:
         for line in self.lanes.values():
             yield from line
@@ -207,6 +210,9 @@ class Watchers:
 
     def __len__(self) -> int:
         return sum(len(line) for line in self._lines.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
 
     def __iter__(self) -> Iterator[Waiter]:
         for line in self._lines.values():
