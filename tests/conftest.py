@@ -146,7 +146,7 @@ class Background:
 
     def result(self) -> Any:
         """What the call answered or raised; fails if it does not end."""
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=90)
         assert not self._thread.is_alive(), "the call does not end"
         if self._error:
             raise self._error[0]

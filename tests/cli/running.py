@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from tests.cli.shell import Shell
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Stream:

@@ -13,7 +13,7 @@ from tests.support.blocking import Blocking, unwrap
 import penstock
 from penstock import Tally, Worker
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class AsyncApp(Blocking):
