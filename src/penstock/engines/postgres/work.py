@@ -82,12 +82,17 @@ class Work:
         self.touched: set[str] = set()
         self.announced: list[tuple[Told, Any]] = []
         self.next_due: int | None = None
+        self._emptied: str | None = None
+        """The tube in which the take before this op has found nothing."""
 
     def answer(self, op: ops.Op[Any], said: Said | None = None) -> Any:
         """Perform an op. A refusal has changed nothing and leaves the transaction usable.
 
         said: its call has been made.
         """
+        if type(op) is ops.Take:
+            return self._take(op, said)
+        self._emptied = None
         build = TUBE_CALLS.get(type(op))
         if build is not None:
             return self._on_tube(op, build, said)
@@ -105,6 +110,15 @@ class Work:
             return STAGING[type(op)](self._connection, self.context, op)
         return self._statistics(op) if isinstance(op, ops.GetStatistics) else self._shape(op)
 
+    def _take(self, op: ops.Take, said: Said | None) -> list[Record] | None:
+        """Whoever is refused, those behind him are too: what others have put meanwhile is for the first of the line."""
+        plain = op.lane is None and not op.drain
+        if plain and op.tube == self._emptied:
+            return []
+        granted: list[Record] | None = self._on_tube(op, TUBE_CALLS[ops.Take], said)
+        self._emptied = op.tube if plain and granted == [] else None
+        return granted
+
     def ask(self, requests: Sequence[ops.Op[Any]]) -> list[Said] | None:
         """Make the calls of some ops in one statement, a transaction of its own; None if they are not of that sort.
 
@@ -114,6 +128,8 @@ class Work:
             return self._keep_alive(requests)
         if not 1 < len(requests) <= MOST or not all(isinstance(op, TOGETHER) for op in requests):
             return None
+        if [type(op) for op in requests].count(ops.Take) > 1:
+            return None  # the second one depends on what the first one gets
         try:
             asked = [self._asked(op) for op in requests]
         except PenstockError:
