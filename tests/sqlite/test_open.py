@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import apsw
 import pytest
 from tests.crash.children import Wire, family
+from tests.support import postgres
 
 import penstock
 from penstock import EngineUnavailable, SchemaMismatch, UsageError
@@ -60,29 +63,54 @@ def test_a_folder_is_no_store(tmp_path):
         penstock.connect(str(tmp_path))
 
 
-def open_as_nobody(wire: Wire, path: str) -> None:
+def open_as_nobody(wire: Wire, *urls: str) -> None:
     """Root may write everywhere, so be somebody else."""
-    os.setgroups([])
-    os.setgid(65534)
-    os.setuid(65534)
-    try:
-        penstock.connect(path)
-    except EngineUnavailable as error:
-        wire.say("refused", str(error), error.outcome)
-    else:
-        wire.say("opened")
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    for url in urls:
+        try:
+            penstock.connect(url)
+        except EngineUnavailable as error:
+            wire.say("refused", str(error), error.outcome)
+        else:
+            wire.say("opened")
 
 
-def test_a_folder_in_which_one_may_not_write_is_named(tmp_path):
-    folder = tmp_path / "closed"
-    folder.mkdir(mode=0o755)
-    for parent in [folder, *folder.parents]:
-        if parent.owner() == folder.owner() and parent != Path("/"):
-            parent.chmod(parent.stat().st_mode | 0o055)
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """One that others can come to: pytest shuts the way to its own whenever another run of it begins."""
+    made = postgres.folder("penstock-open")
+    made.chmod(0o755)
+    yield made
+    made.chmod(0o755)
+    shutil.rmtree(made)
+
+
+def refused(*urls: str) -> list[str]:
+    """What somebody is told who may not open any of these."""
     with family() as children:
-        line = children.start(open_as_nobody, str(folder / "tasks.db")).line()
-    assert line[0] == "refused" and "tasks.db" in line[1] and line[2] == "not_done"
+        child = children.start(open_as_nobody, *urls)
+        lines = [child.line() for _ in urls]
+    assert all((line[0], line[2]) == ("refused", "not_done") for line in lines), lines
+    return [line[1] for line in lines]
+
+
+def test_a_folder_in_which_one_may_not_write_is_named(folder):
+    folder.chmod(0o555)
+    (told,) = refused(str(folder / "tasks.db"))
+    assert str(folder / "tasks.db") in told
     assert list(folder.iterdir()) == []
+
+
+def test_a_folder_that_one_may_not_enter_is_named(folder):
+    path = folder / "inside" / "tasks.db"
+    path.parent.mkdir()
+    penstock.connect(path).close()
+    folder.chmod(0o600)
+    for told in refused(str(path), f"sqlite:///{path}?mode=ro"):
+        assert str(path) in told
 
 
 def test_a_schema_from_the_future_is_refused_and_left_alone(path):

@@ -74,8 +74,9 @@ class SqliteStore(Store):
 
     def _open_to_read(self) -> None:
         self.writable = False
-        if not self._place.path.exists():
-            raise EngineUnavailable(f"{self._place.path} does not exist, so it cannot be read")
+        if not os.path.exists(self._place.path):
+            why = "does not exist, or is in a folder that you may not enter"
+            raise EngineUnavailable(f"{self._place.path} {why}, so it cannot be read")
         self._main = Database(self._place.path, "NORMAL", read_only=True)
         self._tx = self._transaction(self._main)
         self._state = "WAITING"
@@ -407,7 +408,9 @@ def _as_of(tx: SqliteTransaction, op: ops.Peek | ops.Watch, now: int) -> Record:
 
 def _may_write(place: Place) -> bool:
     path = place.path
-    return os.access(path if path.exists() else path.parent, os.W_OK) or not path.parent.exists()
+    # Path.exists() raises where a folder on the way may not be entered.
+    there = os.path.exists(path)
+    return os.access(path if there else path.parent, os.W_OK) or not os.path.exists(path.parent)
 
 
 class OwnTransactor(Transactor):
