@@ -7,7 +7,7 @@ import signal
 import time
 from typing import Any
 
-from tests.crash.children import Wire
+from tests.crash.children import PATIENCE, Wire
 
 import penstock
 from penstock import LeaseLost, PenstockError
@@ -47,9 +47,9 @@ def take_and_say(wire: Wire, path: str) -> None:
     q.close()
 
 
-def put_when_told(wire: Wire, path: str) -> None:
+def put_when_told(wire: Wire, path: str, session_ttl: str = "30") -> None:
     """Put whatever is heard."""
-    q = penstock.connect(path)
+    q = penstock.connect(path, session_ttl=float(session_ttl))
     wire.say("ready")
     while (data := wire.hear()) is not None:
         wire.say("put", q.tube("jobs").put(data).id)
@@ -67,19 +67,29 @@ def hold(wire: Wire, path: str, session_ttl: float, number: int) -> None:
     wire.say("closed")
 
 
-def hold_and_compute(wire: Wire, path: str, session_ttl: float, seconds: float) -> None:
-    """Take a task and never leave Python code for a while; the keeper has to get in between."""
-    q = penstock.connect(path, session_ttl=session_ttl)
+def take_and_ack(wire: Wire, path: str) -> None:
+    """Take a task and ack it."""
+    q = penstock.connect(path)
     task = q.tube("jobs").take()
     wire.say("holds", task.id)
-    end = time.monotonic() + seconds
-    number = 0
-    while time.monotonic() < end:
-        number += 1
-    try:
-        wire.say("acked", str(task.ack().reason))
-    except LeaseLost as lost:
-        wire.say("lost", lost.now)
+    wire.say("acked", str(task.ack().reason))
+
+
+def hold_and_compute(wire: Wire, path: str) -> None:
+    """Take a task and never leave Python code until the session was kept alive; the keeper has to get in between."""
+    q = penstock.connect(path, session_ttl=1000)
+    task = q.tube("jobs").take()
+    store: Any = q._engine.store
+    wire.say("holds", task.id)
+    wire.hear()
+    store._cancelled.clear()  # what the store has answered to the last sign of life
+    store._alive_at[q._session.uuid] = store._next_alive = 0  # which was long ago
+    end = time.monotonic() + PATIENCE
+    while not store._cancelled and time.monotonic() < end:
+        pass
+    wire.say("kept", len(store._cancelled))
+    wire.hear()
+    wire.say("acked", str(task.ack().reason))
 
 
 def stop_and_go(wire: Wire, path: str, session_ttl: float) -> None:
@@ -202,6 +212,9 @@ def fork_while_busy(wire: Wire, path: str, number: int) -> None:
     """Threads put all the time while the process forks again and again."""
     import threading
 
+    from penstock.engines import store
+
+    store.FORK_PATIENCE = PATIENCE  # a machine may stand still for longer than a program waits
     q = penstock.connect(path, durability="relaxed")
     jobs = q.tube("jobs")
     stop = threading.Event()

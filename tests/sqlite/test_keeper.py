@@ -13,7 +13,7 @@ from tests.sqlite import roles
 from tests.support.postgres import until
 
 import penstock
-from penstock.engines import open_store
+from penstock.engines import keeper, open_store
 from penstock.engines.keeper import Trouble
 from penstock.engines.sqlite.store import SqliteStore
 
@@ -26,16 +26,31 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def keepers() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock keeper of sqlite:")]
+def keepers(path: Path) -> list[str]:
+    """Of this file: another test may have left one that is about to end."""
+    return [thread.name for thread in threading.enumerate() if thread.name == f"penstock keeper of sqlite:///{path}"]
 
 
-def test_a_holder_that_computes_for_longer_than_its_session_lives_keeps_it(path):
+def life_of_the_longest(path: Path) -> int:
+    """When the session that lives longest ends, as the file has it."""
+    look = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return look.execute("SELECT max(expires_at) FROM penstock_sessions").fetchone()[0]
+    finally:
+        look.close()
+
+
+def test_the_session_of_a_holder_that_computes_without_a_break_is_kept_alive(path):
     with penstock.connect(str(path)) as q, family() as children:
         q.tube("jobs").put("work")
-        holder = children.start(roles.hold_and_compute, str(path), 1.0, 3.0)
+        holder = children.start(roles.hold_and_compute, str(path))
         assert holder.line() == ["holds", 1]
-        assert q.tube("jobs").take(timeout=2) is None, "the task was given to somebody else"
+        before = life_of_the_longest(path)
+        holder.tell("compute")
+        assert holder.line() == ["kept", 1]
+        assert life_of_the_longest(path) > before
+        assert q.tube("jobs").take() is None, "the task was given to somebody else"
+        holder.tell("end")
         assert holder.line() == ["acked", "success"]
         assert q.tube("jobs").statistics().calls["release"] == 0
 
@@ -45,24 +60,19 @@ def test_an_idle_store_moves_on_by_itself(path):
     with penstock.connect(str(path)) as q:
         q.create_tube("later").put("x", delay=0.05)
         look = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        pause = threading.Event()
-        for _ in range(3000):
-            if look.execute("SELECT count(*) FROM penstock_tasks_2 WHERE state = 'ready'").fetchone()[0] == 1:
-                break
-            pause.wait(0.02)
-        else:
-            raise AssertionError("the delay is never over")
+        ready = "SELECT count(*) FROM penstock_tasks_2 WHERE state = 'ready'"
+        until(lambda: look.execute(ready).fetchone()[0] == 1, "the delay is never over")
         look.close()
 
 
 def test_one_keeper_serves_all_queues_of_a_store_and_ends_with_the_last(path):
-    assert keepers() == []
+    until(lambda: not keepers(path), "the keeper of the one before does not end")
     one, two = penstock.connect(str(path)), penstock.connect(str(path))
-    assert len(keepers()) == 1
+    assert len(keepers(path)) == 1
     one.close()
-    assert len(keepers()) == 1
+    assert len(keepers(path)) == 1
     two.close()
-    assert keepers() == []
+    until(lambda: not keepers(path), "the keeper does not end")
 
 
 def test_a_keeper_that_fails_says_so_and_goes_on(path, monkeypatch, caplog):
@@ -70,20 +80,24 @@ def test_a_keeper_that_fails_says_so_and_goes_on(path, monkeypatch, caplog):
     beat = SqliteStore.beat
 
     def fail_once(self: SqliteStore) -> float:
-        if not failed.is_set():
+        if self.name.endswith(str(path)) and not failed.is_set():
             failed.set()
             raise apsw.IOError("broken")
         return beat(self)
 
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if str(path) in record.getMessage()]
+
     monkeypatch.setattr(SqliteStore, "beat", fail_once)
-    with caplog.at_level(logging.WARNING, "penstock"), penstock.connect(str(path), session_ttl=0.5) as q:
-        assert failed.wait(30)
+    monkeypatch.setattr(keeper, "CALM", 0.1)
+    with caplog.at_level(logging.WARNING, "penstock"), penstock.connect(str(path)) as q:
+        assert failed.wait(90)
         q.tube("jobs").put("x")
         assert q.tube("jobs").take().data == "x"
-        assert len(keepers()) == 1
-        until(lambda: len(caplog.records) > 1, "the end of the trouble is never said")
-    said = [record.getMessage() for record in caplog.records]
-    assert len(said) == 2 and "tries again each second: IOError: broken" in said[0] and "again" in said[1], said
+        assert len(keepers(path)) == 1
+        until(lambda: len(said()) > 1, "the end of the trouble is never said")
+    first, second = said()
+    assert "tries again each second: IOError: broken" in first and "again" in second
     assert "Traceback" not in caplog.text
 
 
@@ -121,4 +135,5 @@ def test_a_queue_that_is_dropped_without_close_leaves_the_next_one_alone(path):
     del q
     with penstock.connect(str(path)) as again:
         assert again.tube("jobs").take().data == 1
-    assert store.closed and keepers() == []
+    assert store.closed
+    until(lambda: not keepers(path), "the keeper does not end")

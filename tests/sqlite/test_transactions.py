@@ -39,13 +39,14 @@ def jobs(q: penstock.Queue, request: pytest.FixtureRequest) -> penstock.Tube:
 def own(path: Path, q: penstock.Queue) -> Iterator[apsw.Connection]:
     """A connection of the caller's on the store's file."""
     connection = apsw.Connection(str(path))
-    connection.set_busy_timeout(30_000)
+    connection.set_busy_timeout(60_000)
     connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, note TEXT)")
     yield connection
     connection.close()
 
 
 def begin(connection: apsw.Connection) -> apsw.Connection:
+    connection.set_busy_timeout(60_000)  # the queue writes too, now and then
     connection.execute("BEGIN IMMEDIATE")
     return connection
 
@@ -349,7 +350,7 @@ def test_calls_of_other_threads_wait_for_the_end_of_a_transaction(q, jobs):
     with q.transaction() as tx:
         jobs.put("in", transaction=tx)
         others = [Background(put_outside) for _ in range(4)]
-        assert begun.wait(30)
+        assert begun.wait(90)
         line = q._engine.store._group._pending
         while len(line) < len(others):
             assert all(other.running for other in others)

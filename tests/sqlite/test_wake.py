@@ -43,11 +43,12 @@ def test_each_put_of_another_process_wakes_one_taker(path):
 
 
 def test_a_put_into_a_temporary_tube_wakes_too(path):
+    # No sign of life of anybody writes to the other file meanwhile.
     with penstock.connect(str(path), session_ttl=float("inf")) as q, family() as children:
         jobs = q.create_tube("jobs", "fifo", temporary=True)
-        putter = children.start(roles.put_when_told, str(path))
+        putter = children.start(roles.put_when_told, str(path), "inf")
         assert putter.line() == ["ready"]
-        taker = in_line(q, lambda: jobs.take(timeout=5))  # shorter than the time to the putter's next keepalive
+        taker = in_line(q, lambda: jobs.take(timeout=80))
         putter.tell("a")
         assert putter.line()[0] == "put"
         assert taker.result().data == "a"
@@ -58,7 +59,7 @@ def test_a_full_tube_has_room_again_when_another_process_acks(path):
         jobs = q.create_tube("jobs", "limfifottl", capacity=1)
         jobs.put("first")
         producer = in_line(q, lambda: jobs.put("second", timeout=60))
-        taker = children.start(roles.hold_and_compute, str(path), 60, 0)
+        taker = children.start(roles.take_and_ack, str(path))
         assert taker.line() == ["holds", 1]
         assert taker.line() == ["acked", "success"]
         assert producer.result().data == "second"
@@ -69,7 +70,7 @@ def test_a_result_is_seen_when_another_process_acks(path):
         jobs = q.create_tube("jobs", keep=True)
         task = jobs.put("first")
         watcher = in_line(q, lambda: jobs.wait(task.id, timeout=60))
-        taker = children.start(roles.hold_and_compute, str(path), 60, 0)
+        taker = children.start(roles.take_and_ack, str(path))
         assert taker.line() == ["holds", 1]
         assert watcher.result().reason == "success"
 
@@ -79,7 +80,7 @@ def test_a_delayed_task_of_another_process_is_served_when_it_is_due(path):
         jobs = q.create_tube("jobs")
         taker = in_line(q, lambda: jobs.take(timeout=60))
         own = apsw.Connection(str(path))
-        own.set_busy_timeout(30_000)
+        own.set_busy_timeout(60_000)
         own.execute("BEGIN IMMEDIATE")
         jobs.put("later", delay=0.2, transaction=own)
         own.execute("COMMIT")
