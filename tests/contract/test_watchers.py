@@ -54,7 +54,7 @@ class Watching:
 
     def join(self) -> None:
         for thread in self._threads:
-            thread.join(30)
+            thread.join(90)
 
 
 def test_other_changes_of_the_tube_cost_nothing(q: Any) -> None:

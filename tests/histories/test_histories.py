@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.support import postgres
@@ -402,13 +402,16 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 EXAMPLES = {"sqlite": 40, "postgres": 15, "remote": 15, "grpc": 3}
-"""How many histories of an engine; HISTORIES in the environment overrides it."""
+"""How many histories of an engine, the same in every run; HISTORIES in the environment asks for so many new ones."""
 for engine in ENGINES[1:]:
     machine = type(f"HistoriesOf{engine.name.title()}", (Histories,), {"other": engine})
     machine.TestCase.settings = settings(
         max_examples=int(os.environ.get("HISTORIES", EXAMPLES.get(engine.name, 60))),
         stateful_step_count=40,
         deadline=None,
+        derandomize="HISTORIES" not in os.environ,
+        # A machine that stands still for a while is no fault of the histories.
+        suppress_health_check=[HealthCheck.too_slow],
         report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     )

@@ -98,7 +98,7 @@ def test_everything_happens_in_the_calling_thread(memory):
     ran = drain(memory)
     assert (ran.ok, ran[2].value) == (3, threading.get_ident())
     assert where == [threading.current_thread()] * 5
-    assert threading.enumerate() == before
+    assert set(threading.enumerate()) <= set(before)
 
 
 def test_data_are_what_the_handler_wants_and_results_are_kept(every_q):
@@ -395,7 +395,7 @@ for layers in ([], [passing]):
 
 
 def test_ctrl_c_ends_a_drain_and_the_task_is_ready_again():
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("ready 0\n" * 4, "")
 
 

@@ -25,12 +25,12 @@ def test_a_handler_with_a_run_can_be_called() -> None:
 
 
 def test_it_knows_what_it_was_told() -> None:
-    run = testing.run({"n": 1}, tube="mails", id=7, attempt=2, max_attempts=5, lane="a", key="k", time_left=60)
+    run = testing.run({"n": 1}, tube="mails", id=7, attempt=2, max_attempts=5, lane="a", key="k", time_left=3600)
     task = run.task
     assert isinstance(run, penstock.Run)
     assert (run.data, task.tube, task.id, task.attempt, task.max_attempts) == ({"n": 1}, "mails", 7, 2, 5)
     assert (task.lane, task.key, task.state) == ("a", "k", "taken")
-    assert run.time_left is not None and 0 < run.time_left <= 60
+    assert run.time_left is not None and 0 < run.time_left <= 3600
     assert not run.cancelled
 
 
@@ -50,10 +50,10 @@ def test_it_can_be_told_to_stop() -> None:
 
 def test_a_handler_that_waits_is_woken() -> None:
     run, answers = testing.run(), list[bool]()
-    thread = threading.Thread(target=lambda: answers.append(run.wait(30)))
+    thread = threading.Thread(target=lambda: answers.append(run.wait(90)))
     thread.start()
     run.tell("stopping")
-    thread.join(30)
+    thread.join(90)
     assert answers == [True]
 
 
