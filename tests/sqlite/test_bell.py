@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from tests.crash.children import Wire, family
 
 import penstock
 
 
-@pytest.fixture
-def no_watches() -> Iterator[None]:
-    """Use up what the system grants a user, as many programs together may."""
+def open_without_watches(wire: Wire, path: str) -> None:
+    """Use up what the system grants a user, as many programs together may, and open a file."""
     library = ctypes.CDLL(None, use_errno=True)
-    taken = []
-    while (handle := library.inotify_init1(os.O_CLOEXEC)) >= 0:
-        taken.append(handle)
-    yield
-    for handle in taken:
-        os.close(handle)
-
-
-def test_a_file_is_opened_where_the_system_has_no_more_watches(tmp_path: Path, no_watches: None):
+    while library.inotify_init1(os.O_CLOEXEC) >= 0:
+        pass
     before = len(os.listdir("/proc/self/fd"))
-    with penstock.connect(tmp_path / "tasks.db") as q, penstock.connect(tmp_path / "tasks.db") as other:
+    with penstock.connect(path) as q, penstock.connect(path) as other:
         q.create_tube("jobs").put(1)
-        assert other.tube("jobs").take(timeout=30).data == 1
-    assert len(os.listdir("/proc/self/fd")) == before
+        wire.say("took", other.tube("jobs").take(timeout=60).data)
+    wire.say("leaves open", len(os.listdir("/proc/self/fd")) - before)
+
+
+def test_a_file_is_opened_where_the_system_has_no_more_watches(tmp_path: Path):
+    with family() as children:  # in a process of its own nobody else opens and closes files
+        child = children.start(open_without_watches, str(tmp_path / "tasks.db"))
+        assert child.line() == ["took", 1]
+        assert child.line() == ["leaves open", 0]
+        assert child.exit() == 0
