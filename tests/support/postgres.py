@@ -8,10 +8,8 @@ import importlib.util
 import itertools
 import os
 import pwd
-import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -25,6 +23,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import psycopg
 from psycopg import sql
+from tests.support.reservation import free_port
 from tests.support.shelf import Shelf, make_through
 from tests.support.wires import Rack, open_through
 
@@ -54,9 +53,6 @@ MEMORY = Path("/dev/shm")
 ROOM = 4 << 30
 """Bytes free in memory with which servers, and the folders of tests, are put there."""
 SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
-# Below the ports that the system gives to clients: a client that calls a stopped server on one of those can be
-# given that very port, and so be connected to itself.
-PORTS = range(15000, 30000)
 # Its input ends with this process, however that ends; then it stops every server it was told of.
 GUARD = """
 while IFS= read -r data; do set -- "$@" "$data"; done
@@ -273,11 +269,16 @@ class Server:
 
     def create_database(self, name: str, template: str | None = None) -> None:
         order = sql.SQL("create database {} template {}")
+        template = template or "template1"
         with self.connect() as connection:
-            connection.execute(order.format(sql.Identifier(name), sql.Identifier(template or "template1")))
+            # Who has closed a connection to the template is there for a moment still; the server waits five seconds.
+            used = "select count(*) from pg_stat_activity where datname = %s"
+            until(lambda: connection.execute(used, [template]).fetchone() == (0,), f"somebody uses {template}")
+            connection.execute(order.format(sql.Identifier(name), sql.Identifier(template)))
 
     def drop_database(self, name: str) -> None:
         """Whoever is connected to it is thrown out; no error if it does not exist."""
+        self.kill_backends(name)  # the server itself would wait for their end for five seconds only
         with self.connect() as connection:
             connection.execute(sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name)))
 
@@ -354,18 +355,6 @@ class Server:
             self._process.wait(PATIENCE)
 
 
-def free_port() -> int:
-    while True:
-        port = secrets.choice(PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-
-
 def until(true: Callable[[], Any], otherwise: str) -> None:
     """Come back once something is true; fail if it does not become so."""
     end = time.monotonic() + PATIENCE
@@ -411,7 +400,7 @@ def drop_place(url: str) -> None:
     parts = urlsplit(url)
     (schema,) = parse_qs(parts.query)["schema"]
     server = parts._replace(query="").geturl()
-    with psycopg.connect(server, autocommit=True, options="-c lock_timeout=20s -c client_min_messages=warning") as it:
+    with psycopg.connect(server, autocommit=True, options="-c lock_timeout=60s -c client_min_messages=warning") as it:
         it.execute(sql.SQL("drop schema if exists {} cascade").format(sql.Identifier(schema)))
 
 
@@ -437,7 +426,7 @@ class Lot:
         self._server = shared_server()
         self.name = f"lot{next(_lots)}"
         self._server.create_database(self.name, template=_model(self._server))
-        self._connection = self._server.connect(self.name, options="-c lock_timeout=20s")
+        self._connection = self._server.connect(self.name, options="-c lock_timeout=60s")
         self._left = LENT_WARM if warm else LENT
         self.warm = warm
         self.shelf = Shelf(PLACE)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from tests.support.reservation import free_port
+
 LIMIT = 60.0
 REQUEST, REPLY = "request", "reply"
 """What is lost: the request before the server has it, or the reply after the server has done it."""
@@ -81,13 +83,12 @@ class Listening(ABC):
         self._clients: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self.port = 0
+        self.port = free_port()
         self.open()
 
     def open(self) -> None:
         """Let clients in, on the same port as before."""
         self._socket = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._socket.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
 
     def shut(self) -> None:
@@ -188,11 +189,11 @@ class Proxy(Listening):
     def serve(self, client: socket.socket) -> None:
         server = call(self._to)
         line = (client, server)
+        swallowing = threading.Event()
         with self._lock:
             self._lines.add(line)
         try:
             server.sendall(read_startup(client))
-            swallowing = threading.Event()
             threading.Thread(target=self._reply, args=(*line, swallowing), daemon=True).start()
             self._forward(client, server, swallowing)
         finally:
@@ -247,6 +248,7 @@ class Pooler(Listening):
         self._idle: queue.SimpleQueue[socket.socket] = queue.SimpleQueue()
         self._servers: list[socket.socket] = []
         self._greeting = b""
+        self._greeted = threading.Event()
         self.lent = 0
         """How many transactions there were."""
         super().__init__()
@@ -254,6 +256,7 @@ class Pooler(Listening):
     def serve(self, client: socket.socket) -> None:
         startup = read_startup(client)
         self._grow(startup)
+        self._greeted.wait(LIMIT)  # who has come when there were enough of them may be ahead of the first
         client.sendall(self._greeting)
         server: socket.socket | None = None
         try:
@@ -284,6 +287,7 @@ class Pooler(Listening):
         server.sendall(startup)
         greeting = b"".join(message for _, message in until_ready(server))
         self._greeting = self._greeting or greeting
+        self._greeted.set()
         self._idle.put(server)
 
     def _answer(self, client: socket.socket, server: socket.socket) -> bool:
