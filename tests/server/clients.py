@@ -52,6 +52,6 @@ class Waiting:
             self._answer = error
 
     def result(self) -> Any:
-        self._thread.join(30)
+        self._thread.join(90)
         assert not self._thread.is_alive(), "it still waits"
         return self._answer

@@ -52,7 +52,7 @@ def call(sync: int, name: str, *args: Any, kind: int = CALL) -> bytes:
 class Raw:
     """A connection; what it does not read stays unread."""
 
-    def __init__(self, port: int, timeout: float = 30.0) -> None:
+    def __init__(self, port: int, timeout: float = 90.0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=timeout)
         self._buffer = bytearray()
         try:

@@ -11,12 +11,6 @@ from typing import Self
 PORTS = range(15000, 30000)
 
 
-def free_port() -> int:
-    """A port that nobody has now."""
-    with HeldPort() as held:
-        return held.number
-
-
 class HeldPort:
     """A port of 127.0.0.1 that stays a test's own while no server listens on it: who calls then is refused."""
 

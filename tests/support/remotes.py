@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from tests.support.ports import HeldPort
 from tests.support.servers import Running
 
 from penstock.engines import open_store
@@ -19,21 +20,24 @@ LIMITS = Limits(session_seconds=FOREVER / SECOND)
 survivors: set[str] = set()
 """Sessions that a run does not end: to a server all of them are such, so tests name those that are meant to be."""
 _running: dict[str, tuple[Running, str, Any]] = {}
+_ports: dict[str, HeldPort] = {}
 
 
 def served(clock: ManualClock | None = None, store: str | None = None) -> str:
     """The URL of a new server of a store in memory."""
     store = store or f"memory:served{next(_names)}"
-    running = Running(store, clock, limits=LIMITS)
-    _running[running.url] = (running, store, clock)
+    port = HeldPort()
+    running = Running(store, clock, port=port.number, limits=LIMITS)
+    _running[running.url], _ports[running.url] = (running, store, clock), port
     return running.url
 
 
 def served_by_grpc(clock: ManualClock | None = None) -> str:
     """The same over gRPC."""
     store = f"memory:served{next(_names)}"
-    running = Running(store, clock, port=None, grpc_port=0, limits=LIMITS)
-    _running[running.grpc_url] = (running, store, clock)
+    port = HeldPort()
+    running = Running(store, clock, port=None, grpc_port=port.number, limits=LIMITS)
+    _running[running.grpc_url], _ports[running.grpc_url] = (running, store, clock), port
     return running.grpc_url
 
 
@@ -66,5 +70,6 @@ def stop(url: str) -> None:
     """The test is over."""
     running, store, _ = _running.pop(url)
     running.stop()
+    _ports.pop(url).close()
     if (left := open_store(store)) is not None:
         left.close()
