@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from tests.support.ports import HeldPort
+from tests.support.reservation import free_port, give_back
 from tests.support.servers import Running
 
 from penstock.engines import open_store
@@ -20,24 +20,21 @@ LIMITS = Limits(session_seconds=FOREVER / SECOND)
 survivors: set[str] = set()
 """Sessions that a run does not end: to a server all of them are such, so tests name those that are meant to be."""
 _running: dict[str, tuple[Running, str, Any]] = {}
-_ports: dict[str, HeldPort] = {}
 
 
 def served(clock: ManualClock | None = None, store: str | None = None) -> str:
     """The URL of a new server of a store in memory."""
     store = store or f"memory:served{next(_names)}"
-    port = HeldPort()
-    running = Running(store, clock, port=port.number, limits=LIMITS)
-    _running[running.url], _ports[running.url] = (running, store, clock), port
+    running = Running(store, clock, port=free_port(), limits=LIMITS)
+    _running[running.url] = (running, store, clock)
     return running.url
 
 
 def served_by_grpc(clock: ManualClock | None = None) -> str:
     """The same over gRPC."""
     store = f"memory:served{next(_names)}"
-    port = HeldPort()
-    running = Running(store, clock, port=None, grpc_port=port.number, limits=LIMITS)
-    _running[running.grpc_url], _ports[running.grpc_url] = (running, store, clock), port
+    running = Running(store, clock, port=None, grpc_port=free_port(), limits=LIMITS)
+    _running[running.grpc_url] = (running, store, clock)
     return running.grpc_url
 
 
@@ -61,15 +58,19 @@ def begin_run(url: str) -> None:
         holder = found.data.sessions[uuid]
         found.data.sessions[uuid] = holder._replace(session=Session(*holder.session[:3], direct=True))
     new_run(store)
-    port = int(url.rpartition(":")[2])
+    port = _port(url)
     ports = {"port": None, "grpc_port": port} if url.startswith("grpc://") else {"port": port}
     _running[url] = (Running(store, clock, limits=LIMITS, **ports), store, clock)
+
+
+def _port(url: str) -> int:
+    return int(url.rpartition(":")[2])
 
 
 def stop(url: str) -> None:
     """The test is over."""
     running, store, _ = _running.pop(url)
     running.stop()
-    _ports.pop(url).close()
+    give_back(_port(url))
     if (left := open_store(store)) is not None:
         left.close()

@@ -9,8 +9,8 @@ import sys
 # Below the ports that the system gives to clients: a client that calls a stopped server on one of those can be
 # given that very port, and so be connected to itself.
 PORTS = range(15000, 30000)
-_held: list[socket.socket] = []
-"""Names that other processes find taken for as long as this one lives."""
+_held: dict[int, socket.socket] = {}
+"""Names that other processes find taken for as long as this one lives, by port."""
 
 
 def free_port() -> int:
@@ -37,4 +37,10 @@ def _hold(port: int) -> None:
     except OSError:
         name.close()
         raise
-    _held.append(name)
+    _held[port] = name
+
+
+def give_back(port: int) -> None:
+    """Nothing will listen on it any more; for tests that there are thousands of."""
+    if port in _held:
+        _held.pop(port).close()
