@@ -6,12 +6,22 @@ from typing import Any
 
 import pytest
 from tests.support.engines import COLOURS, ENGINES
-from tests.worker.bench import Bench
+from tests.worker.bench import Bench, Later, be_patient, put_forward
 
 from penstock.testing import ManualClock
 
 # Metrics are the same for blocking and async programs: every engine, and each colour somewhere.
 ONE_EACH = [(engine, COLOURS[n % 2]) for n, engine in enumerate(ENGINES)]
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    return put_forward(monkeypatch)
 
 
 @pytest.fixture(params=ONE_EACH, ids=lambda param: f"{param[0].name}-{param[1]}")

@@ -7,13 +7,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.support import engines
 from tests.support.blocking import Blocking, unwrap
 
 import penstock
 from penstock import Tally, Worker
+from penstock.worker import fetch, slots, worker
+from penstock.worker import run as runs
 
 PATIENCE = 90.0
+"""Seconds after which what does not come is taken for stuck: less than a test may last."""
+GRACE = 1000.0
+"""Workers of tests give nothing up because the machine is slow."""
 
 
 class AsyncApp(Blocking):
@@ -46,6 +52,15 @@ class Bench(engines.Bench):
         return AsyncApp(self._loop, queue._target) if self._loop is not None else queue
 
 
+class Still(Bench):
+    """Opens queues on one store whose time goes on when a test says so."""
+
+    manual = True
+
+    def connect(self, **options: Any) -> Any:
+        return super().connect(**{"clock": self.clock, **options})
+
+
 def work(q: Any, **options: Any) -> Tally:
     """Let a worker run until nothing is left to do; options are the worker's, and horizon."""
     horizon = options.pop("horizon", None)
@@ -60,6 +75,38 @@ def _run(q: Any, worker: Worker, **options: Any) -> Tally:
     return worker.run(signals=False, **options)
 
 
+class Later:
+    """The time of workers, which goes on as ever and can be put forward: nobody has to wait for a limit.
+
+    Limits of tests are so long that they are over when a test says so, and not when the machine is slow.
+    """
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def __call__(self, seconds: float) -> None:
+        """It is so many seconds later now."""
+        self._ahead += seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._ahead
+
+
+def put_forward(monkeypatch: pytest.MonkeyPatch) -> Later:
+    """The time of workers from now on. They look at what runs many times a second."""
+    later = Later()
+    for module in (fetch, runs, slots):
+        monkeypatch.setattr(module, "time", later)
+    monkeypatch.setattr(slots, "LOOK", 0.05)
+    return later
+
+
+def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that stop have all the time that a slow machine takes to give back what they hold."""
+    for module in (slots, worker):
+        monkeypatch.setattr(module, "LAST_WORDS", PATIENCE)
+
+
 class Working:
     """A worker in a thread of its own, for tests that look at it while it works: `with Working(q) as worker:`.
 
@@ -68,7 +115,7 @@ class Working:
 
     def __init__(self, q: Any, **options: Any) -> None:
         self._q = q
-        self.worker = Worker(unwrap(q), **options)
+        self.worker = Worker(unwrap(q), **{"grace": GRACE, **options})
         self.tally = self.worker.tally
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="worker under test", daemon=True)

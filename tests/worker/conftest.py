@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support import postgres
 from tests.support.engines import COLOURS, ENGINES
-from tests.worker.bench import Bench
+from tests.worker.bench import Bench, Later, Still, be_patient, put_forward
 
 import penstock
 from penstock.testing import ManualClock
@@ -21,12 +21,22 @@ def _name(param: Any) -> str:
     return f"{param[0].name}-{param[1]}"
 
 
-def _opened(request: pytest.FixtureRequest, path: Path) -> Iterator[Bench]:
+def _opened(request: pytest.FixtureRequest, path: Path, kind: type[Bench] = Bench) -> Iterator[Any]:
     engine, colour = request.param
     with postgres.warmth():
-        bench = Bench(engine, colour, path, ManualClock())
+        bench = kind(engine, colour, path, ManualClock())
     yield bench
     bench.close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    be_patient(monkeypatch)
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Later:
+    return put_forward(monkeypatch)
 
 
 @pytest.fixture(params=ONE_EACH, ids=_name)
@@ -50,6 +60,12 @@ def every_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Benc
 @pytest.fixture
 def every_q(every_bench: Bench) -> Any:
     return every_bench.connect()
+
+
+@pytest.fixture(params=ONE_EACH, ids=_name)
+def still(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Still]:
+    """A store under test with a clock that stands still, over every engine."""
+    yield from _opened(request, tmp_path, Still)
 
 
 @pytest.fixture

@@ -13,11 +13,13 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.worker.bench import Working, until, work
+from tests.worker.bench import PATIENCE, Working, until, work
 
 import penstock.testing
 from penstock import Entry, Worker, worker
+from penstock.model.duration import SECOND
 from penstock.schedules import SCHEDULES
+from penstock.worker import fetch, lines
 from penstock.worker.app import App
 
 
@@ -43,24 +45,64 @@ def test_a_tube_with_limits_has_its_share_beside_one_without(memory, limits, slo
     plain.put_many(range(2000))
     limited.put_many([Entry(n, lane=f"lane {n % 50}") for n in range(2000)])
     with Working(memory, concurrency=slots):
-        enough.wait(30)
+        enough.wait(PATIENCE)
         found = ran.copy()
     # One at a time needs a way to the store and back for each, so how large its share is depends on the machine.
     assert min(found["plain"], found["limited"]) >= 20, found
 
 
-def test_tasks_with_little_time_are_not_fetched_before_there_is_a_slot(memory):
+@pytest.mark.parametrize("moment", ["before the store is asked", "after it has answered"])
+def test_a_task_that_ends_while_the_next_is_asked_for_makes_room_for_it(memory, monkeypatch, moment):
+    """It does not matter when it ends: its tube is asked at once, not when somebody looks into tubes by chance."""
+    monkeypatch.setattr(fetch, "PROBE", 1e6)
+    began, go_on = threading.Semaphore(0), threading.Semaphore(0)
+    ran = list[int]()
+    most = 30
+
+    @memory.handler("plain")
+    async def plain(n: int) -> None:
+        await asyncio.to_thread(plain.put, n)
+
+    @memory.handler("limited", concurrency=1)
+    def limited(n: int) -> None:
+        began.release()
+        assert go_on.acquire(timeout=PATIENCE)
+        ran.append(n)
+
+    plain.put_many(range(50))
+    limited.put_many(range(most))
+    with Working(memory, concurrency=2, prefetch=0) as working:
+        until(lambda: working.worker._slots)
+        fetcher = working.worker._slots.fetcher
+
+        def ends() -> None:
+            """The task of the tube with limits ends, in the middle of what the fetcher does."""
+            if began.acquire(blocking=False):
+                go_on.release()
+                until(lambda: fetcher.lines["limited"].held == 0)
+
+        if moment == "before the store is asked":
+            checks = fetcher._checks
+            monkeypatch.setattr(fetcher, "_checks", lambda: (ends(), checks())[1])
+        else:
+            ask = fetcher._engine.execute_many
+            monkeypatch.setattr(fetcher._engine, "execute_many", lambda requests: (ask(requests), ends())[0])
+        until(lambda: len(ran) == most)
+
+
+def test_tasks_with_little_time_are_not_fetched_before_there_is_a_slot(memory, monkeypatch):
+    monkeypatch.setattr(lines, "SHORT", 1000 * SECOND)
     blocked, go_on = threading.Event(), threading.Event()
 
-    @memory.handler("jobs", attempt_limit=4, max_attempts=1)
+    @memory.handler("jobs", attempt_limit=900, max_attempts=1)
     async def job(n: int) -> None:
         if n == 300:
             blocked.set()
-            await asyncio.to_thread(go_on.wait, 3)
+            await asyncio.to_thread(go_on.wait, PATIENCE)
 
     job.put_many(range(320))
     with Working(memory, concurrency=1):
-        assert blocked.wait(30)
+        assert blocked.wait(PATIENCE)
         taken = memory.tube("jobs").statistics().tasks["taken"]
         go_on.set()
         until(lambda: memory.tube("jobs").statistics().tasks["total"] == 0)
@@ -73,7 +115,7 @@ def test_one_slot_keeps_no_task_of_many_tubes_that_have_limits(memory):
 
     async def job(n: int) -> None:
         ran.set()
-        await asyncio.to_thread(go_on.wait, 30)
+        await asyncio.to_thread(go_on.wait, PATIENCE)
 
     for name in names:
         memory.handler(name, concurrency=1)(partial(job))
@@ -83,7 +125,7 @@ def test_one_slot_keeps_no_task_of_many_tubes_that_have_limits(memory):
         with memory.transaction() as tx:
             for tube in tubes:
                 tube.put(1, transaction=tx)
-        assert ran.wait(30)
+        assert ran.wait(PATIENCE)
         until(lambda: sum(memory.statistics()[name].tasks["taken"] for name in names) == 1)
         go_on.set()
         until(lambda: working.tally.ok == len(names))
@@ -98,11 +140,11 @@ def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_stopping(tmp_p
         @q.handler("jobs")
         def job(n: int) -> None:
             ran.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
 
         job.put(1)
         working = Working(q, grace=0.1).start()
-        assert ran.wait(30)
+        assert ran.wait(PATIENCE)
         other = apsw.Connection(str(path))
         other.execute("BEGIN IMMEDIATE")
         try:
@@ -121,11 +163,13 @@ def test_what_on_start_raises_ends_the_worker_and_nothing_else(memory):
     def refuse() -> None:
         raise OSError("no more room")
 
+    before = set(threading.enumerate())  # one that a store did not let go may still be on its way
+
     stopped = Worker(memory)
     stopped.on_start = refuse
     with pytest.raises(OSError, match="no more room"):
         stopped.run(signals=False)
-    assert not [thread for thread in threading.enumerate() if thread.name == "penstock fetcher"]
+    until(lambda: not [new for new in set(threading.enumerate()) - before if new.name == "penstock fetcher"])
     job.put(1)
     assert work(memory).ok == 1
 
@@ -153,10 +197,10 @@ def test_an_idle_worker_lets_go_of_the_queue_of_old_code(tmp_path: Path, monkeyp
         started = threading.Event()
         reloading.on_start = started.set
         thread.start()
-        assert started.wait(30)
-        asyncio.run_coroutine_threadsafe(reloading._reload(app), reloading._loop).result(30)
+        assert started.wait(PATIENCE)
+        asyncio.run_coroutine_threadsafe(reloading._reload(app), reloading._loop).result(PATIENCE)
         until(lambda: old() is None)
         reloading.stop()
-        thread.join(30)
+        thread.join(PATIENCE)
     finally:
         gc.enable()

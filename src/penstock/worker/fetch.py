@@ -109,9 +109,10 @@ class Fetcher:
 
     def end(self, task: Task, ending: Ending) -> None:
         """A task has ended; poke() when it is time to say so."""
-        self._hold(task.tube, -1)
+        # In this order: whoever sees that there is room finds the ending that made it.
         if ending.verb != "nothing":
             self._endings.append((task, ending))
+        self._hold(task.tube, -1)
 
     def _hold(self, tube: str, number: int) -> None:
         with self._lock:
@@ -122,7 +123,9 @@ class Fetcher:
             line = self.lines.get(tube)
             if line is not None:  # it may be another one than that which took the task
                 line.held = max(0, line.held + number)
-                line.hot = line.hot or (number < 0 and line.is_prompt)  # what has ended makes room for the next
+                if number < 0:
+                    line.ended += 1
+                    line.hot = line.hot or line.is_prompt  # what has ended makes room for the next
 
     def check(self, tasks: Iterable[Task]) -> None:
         """Look whether tasks are still ours."""
@@ -190,7 +193,10 @@ class Fetcher:
         prompt = any(line.is_prompt and not line.apart for line in self.lines.values())
         self._ahead = 0 if prompt else self.prefetch
         if now >= self._resume_at:
-            requests = [*self._ends(), *self._checks(), *self._takes(now)]
+            takes = self._takes(now)
+            # Looked for after the room that they leave, and performed before it is used: a tube with limits would
+            # have nothing to give otherwise.
+            requests = [*self._ends(), *self._checks(), *takes]
             if requests:
                 self._perform(requests)
             self._stand_in_line(now)
@@ -377,13 +383,16 @@ class Fetcher:
         return handle
 
     def _granted(self, line: Line, asked: int, began: float) -> Callable[[Any], None]:
+        ended = line.ended
+
         def handle(answer: Any) -> None:
             if isinstance(answer, BaseException):
                 line.failed(answer, time.monotonic())
                 return
             line.succeeded()
-            # Where there are limits fewer tasks than asked for are no sign that there are no more.
-            line.hot = len(answer or ()) >= (1 if line.is_prompt else asked)
+            # Where there are limits fewer tasks than asked for are no sign that there are no more, and none is no
+            # sign if one has ended meanwhile.
+            line.hot = len(answer or ()) >= (1 if line.is_prompt else asked) or (line.is_prompt and line.ended != ended)
             if not line.hot:
                 line.credit = 0.0
             self._hand_over(line, answer, began)

@@ -27,6 +27,8 @@ class Line:
         """Its tasks need a process of the worker's too, and those are few."""
         self.held = 0
         """Tasks of it that are taken."""
+        self.ended = 0
+        """How many of its tasks have ended so far."""
         self.waiter: Taker | None = None
         self.hot = True
         """It gave as many tasks as were asked for, so there may be more."""
