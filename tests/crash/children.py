@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from penstock.engines import store
+
 PATIENCE = 60.0
 """Seconds after which a child that says nothing is taken for stuck."""
 _context = multiprocessing.get_context("forkserver")
@@ -107,6 +109,7 @@ class Child:
 
 
 def _run(role: Callable[..., None], out: Any, orders: Any, args: tuple[Any, ...]) -> None:
+    store.FORK_PATIENCE = PATIENCE  # a machine may stand still for longer than a program waits before it forks
     role(Wire(out, orders), *args)
 
 

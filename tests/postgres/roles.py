@@ -12,7 +12,7 @@ from tests.crash.children import Wire
 from tests.sqlite.roles import errors_of
 
 import penstock
-from penstock import EngineUnavailable, NotWritable
+from penstock import EngineUnavailable, LeaseLost, NotWritable
 
 
 def take_and_say(wire: Wire, url: str, number: int) -> None:
@@ -61,7 +61,7 @@ def take_and_ack(wire: Wire, url: str) -> None:
 
 
 def connected(url: str) -> penstock.Queue:
-    return persist(lambda: penstock.connect(url, session_ttl=20))
+    return persist(lambda: penstock.connect(url, session_ttl=60))
 
 
 def persist(call: Any) -> Any:
@@ -75,6 +75,31 @@ def persist(call: Any) -> Any:
             if time.monotonic() > end:
                 raise
             pause.wait(0.02)
+
+
+def take_and_finish(wire: Wire, url: str) -> None:
+    """Take a task and ack it."""
+    q = penstock.connect(url)
+    task = q.tube("jobs").take()
+    wire.say("holds", task.id)
+    wire.say("acked", str(task.ack().reason))
+    q.close()
+
+
+def compute(wire: Wire, url: str, session_ttl: float) -> None:
+    """Take a task and never leave Python code until a signal comes; the keeper has to get in between."""
+    told: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: told.append(number))
+    q = penstock.connect(url, session_ttl=session_ttl)
+    task = q.tube("jobs").take()
+    wire.say("holds", task.id)
+    while not told:
+        pass
+    try:
+        wire.say("acked", str(task.ack().reason))
+    except LeaseLost as lost:
+        wire.say("lost", lost.now)
+    q.close()
 
 
 def fork_with_open_connections(wire: Wire, url: str) -> None:
@@ -140,6 +165,6 @@ def fork_and_die(wire: Wire, url: str) -> None:
 
 def wait_for_ever(wire: Wire, url: str) -> None:
     """Wait for a task that does not come; a keeper ticks meanwhile."""
-    q = penstock.connect(url)
+    q = penstock.connect(url, session_ttl=1000)
     wire.say("ready")
     q.tube("jobs").take(timeout=600)
