@@ -9,6 +9,9 @@ from tests.support import remotes
 
 import penstock
 
+LONG = 600
+"""Seconds that sessions live, and calls wait for a server: nothing ends because the machine is slow."""
+
 
 @pytest.fixture
 def url() -> Iterator[str]:
@@ -28,12 +31,12 @@ def line(url: str) -> Iterator[Line]:
 @pytest.fixture
 def q(line: Line) -> Iterator[Any]:
     """A queue at the other end of the line."""
-    with penstock.connect(line.address, session_ttl=30) as queue:
+    with penstock.connect(line.address, session_ttl=LONG) as queue:
         yield queue
 
 
 @pytest.fixture
 def near(url: str) -> Iterator[Any]:
     """A queue that has the server to itself."""
-    with penstock.connect(url) as queue:
+    with penstock.connect(url, session_ttl=LONG) as queue:
         yield queue

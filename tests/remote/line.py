@@ -75,7 +75,7 @@ class Line(Listening):
     def serve(self, client: socket.socket) -> None:
         self.made += 1
         server = call(self.to)
-        swallowed = threading.Event()
+        swallowed: list[int] = []
         threading.Thread(target=self._reply, args=(client, server, swallowed), daemon=True).start()
         try:
             while True:
@@ -90,19 +90,19 @@ class Line(Listening):
                         reset(server)  # nothing that the server says from now on arrives
                         self._struck.set()
                         return
-                    swallowed.set()
+                    swallowed.append(number_of(frame))
                 server.sendall(frame)
         finally:
-            if not swallowed.is_set():
+            if not swallowed:
                 self._end(client, server)
 
-    def _reply(self, client: socket.socket, server: socket.socket, swallowed: threading.Event) -> None:
+    def _reply(self, client: socket.socket, server: socket.socket, swallowed: list[int]) -> None:
         try:
             client.sendall(read_exactly(server, iproto.GREETING_SIZE))
             while True:
                 frame = read_frame(server)
                 self.flowing.wait(LIMIT)
-                if swallowed.is_set():
+                if swallowed and number_of(frame) == swallowed[0]:  # others may come first, as signs of life
                     reset(client)
                     self._struck.set()
                     return
@@ -120,9 +120,20 @@ def read_frame(stream: socket.socket) -> bytes:
     return head + read_exactly(stream, int.from_bytes(head[1:], "big"))
 
 
+def parts(frame: bytes) -> Any:
+    """Its header and its body."""
+    return msgspec.msgpack.decode(b"\x92" + frame[iproto.PREFIX_SIZE :], strict=False)
+
+
+def number_of(frame: bytes) -> int:
+    """What a request and its answer have in common."""
+    number: int = parts(frame)[0][iproto.SYNC]
+    return number
+
+
 def matches(frame: bytes, at: Any) -> bool:
     """Whether a request is of a sort."""
-    _, body = msgspec.msgpack.decode(b"\x92" + frame[iproto.PREFIX_SIZE :], strict=False)
+    _, body = parts(frame)
     name, (_, _, payload) = body[iproto.FUNCTION], body[iproto.TUPLE]
     kind = name.removeprefix("penstock.")
     if isinstance(at, str):

@@ -16,7 +16,7 @@ from penstock.model.errors import EngineUnavailable
 from penstock.wire import iproto
 
 PIECE = 1000
-LIMIT = 30
+LIMIT = 90
 
 
 def frame(number: int, payload: bytes) -> bytes:

@@ -15,7 +15,7 @@ from tests.worker.bench import until
 import penstock
 from penstock.engines.remote import seen
 
-ROUNDS = 40
+ROUNDS = 20
 SIZED = (dict, list, set, deque, seen.Seen)
 
 
@@ -80,7 +80,7 @@ def grown(measure: Callable[[], dict[str, int]], before: dict[str, int], slack: 
         return not more
 
     with contextlib.suppress(AssertionError):
-        until(look, 5.0)
+        until(look, 60.0)
     return more
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.cli.shell import Shell
+from tests.support.forks import ForkedShell
 from tests.worker.bench import work
 
 
 def test_commands_work_on_a_server(url: str, near: Any, tmp_path: Path) -> None:
-    shell = Shell(url, tmp_path)
+    shell = ForkedShell(url, tmp_path)
     near.create_tube("jobs")
     assert shell.run("put", "jobs", '{"a": 1}').status == 0
     assert "jobs" in shell.run("top", "--once", "--interval", "0.1").out

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from tests.conftest import Background
+from tests.remote.conftest import LONG
 from tests.remote.line import Line
 from tests.support.proxy import REPLY, REQUEST
+from tests.support.reservation import free_port
 from tests.support.servers import Running
 from tests.support.serving import Serving
 from tests.worker.bench import until
@@ -29,7 +31,7 @@ class Place:
         self._file = str(folder / "tasks.db")
         self.server = Running(self._file)
         self.line = Line(self._port())
-        self.q = penstock.connect(self.line.address, session_ttl=30)
+        self.q = penstock.connect(self.line.address, session_ttl=LONG)
         self.jobs = self.q.create_tube("jobs")
 
     def _port(self) -> int:
@@ -87,7 +89,7 @@ def test_what_was_granted_unheard_of_is_given_back(place: Place, what: str) -> N
 @LOST
 def test_a_take_that_waits_waits_at_the_next_server(place: Place, what: str) -> None:
     place.jobs.put(1, delay=1)
-    task = place.without_a_server(what, "wait", lambda: place.jobs.take(timeout=20))
+    task = place.without_a_server(what, "wait", lambda: place.jobs.take(timeout=LONG))
     assert (task.data, task.attempt) == (1, 1)
 
 
@@ -108,15 +110,18 @@ def test_a_delete_may_have_been_done(place: Place, what: str) -> None:
 
 
 @pytest.mark.parametrize("anew", [False, True])
-@pytest.mark.parametrize("timeout", [0, 20])
-def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(place: Place, anew: bool, timeout: int) -> None:
+@pytest.mark.parametrize("timeout", [0, LONG])
+def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(
+    place: Place, anew: bool, timeout: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.jobs.put(1)
     kept = place.jobs.take()
     place.jobs.put(2, delay=0.2 if timeout else 0)
-    place.q._engine.store.channel._patience = lambda: 0.1
-    place.line.lose(REPLY, "wait" if timeout else ops.Take, for_good=True)
-    with pytest.raises(EngineUnavailable) as caught:
-        place.jobs.take(timeout=timeout)
+    with monkeypatch.context() as patch:
+        patch.setattr(place.q._engine.store.channel, "_patience", lambda: 0.1)
+        place.line.lose(REPLY, "wait" if timeout else ops.Take, for_good=True)
+        with pytest.raises(EngineUnavailable) as caught:
+            place.jobs.take(timeout=timeout)
     assert caught.value.outcome == "unknown"
     with penstock.connect(place.server.url) as other:
         until(lambda: place.server.server.core.waiting == 0)
@@ -126,10 +131,9 @@ def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(place: Pla
         place.server = Running(place._file)
         place.line.to = place._port()
     place.line.open()
-    del place.q._engine.store.channel._patience
     until(lambda: place.jobs.statistics().tasks["taken"] == 1)
     assert kept.ack().state == State.DONE
-    again = place.jobs.take(timeout=20)
+    again = place.jobs.take(timeout=LONG)
     assert (again.data, again.attempt) == (2, 1)
 
 
@@ -165,9 +169,9 @@ def test_a_session_that_is_over_by_then_has_lost_its_leases(tmp_path: Path) -> N
 
 
 def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> None:
-    with Serving(tmp_path, "tasks.db") as server:
-        port = str(server.port)
-        q = penstock.connect(server.url, session_ttl=30)
+    port = str(free_port())
+    with Serving(tmp_path, "tasks.db", "--port", port) as server:
+        q = penstock.connect(server.url, session_ttl=LONG)
         jobs = q.create_tube("jobs")
         put: list[str] = []
         acked: list[str] = []
@@ -184,7 +188,7 @@ def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> Non
 
         def consumer() -> None:
             try:
-                while not enough.is_set() or len(acked) < len(put):
+                while threads[0].is_alive() or len(acked) < len(put):  # the last put may not be written down yet
                     task = jobs.take(timeout=0.1)
                     if task is not None:
                         task.ack()
@@ -195,17 +199,15 @@ def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path) -> Non
         threads = [threading.Thread(target=target) for target in (producer, consumer)]
         for thread in threads:
             thread.start()
-        pause = threading.Event()
-        while len(acked) < 50 and not errors:
-            pause.wait(0.01)
+        until(lambda: len(acked) >= 50 or errors)
         server.kill()
         with Serving(tmp_path, "tasks.db", "--port", port):
             seen = len(acked)
-            while len(acked) < seen + 50 and not errors:
-                pause.wait(0.01)
+            until(lambda: len(acked) >= seen + 50 or errors)
             enough.set()
             for thread in threads:
-                thread.join(60)
+                thread.join(90)
+                assert not thread.is_alive()
             assert errors == []
             assert sorted(acked, key=int) == put
             assert jobs.tasks() == []

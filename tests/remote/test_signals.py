@@ -112,7 +112,7 @@ def test_a_take_that_others_wait_for(tmp_path: Path) -> None:
             except Interrupted:
                 pass
             q.tick()  # who waited for the lock that the test held, and was not seen to, is seen to now
-            thread.join(10)
+            thread.join(90)
             assert got, f"place {place}"
             [told] = got
             stored = [task for task in jobs.tasks() if task.data == place]
@@ -135,7 +135,7 @@ def test_a_put_that_somebody_waits_for(tmp_path: Path) -> None:
         store = q._engine.store
         for place in range(1, MOST):
             got: list[Any] = []
-            thread = threading.Thread(target=lambda got=got: got.append(jobs.take(30)))
+            thread = threading.Thread(target=lambda got=got: got.append(jobs.take(600)))
             thread.start()
             until(lambda: store.waiters == 1)
             interruption = Interruption(place, (ENGINES,))
@@ -146,7 +146,7 @@ def test_a_put_that_somebody_waits_for(tmp_path: Path) -> None:
                 pass
             if not jobs.statistics().tasks["total"]:
                 jobs.put(place)  # it was interrupted before it was done
-            thread.join(10)
+            thread.join(90)
             assert got and got[0].data == place, f"place {place}"
             got[0].ack()
             if not interruption.raised:

@@ -16,7 +16,7 @@ from tests.support.servers import Running
 import penstock
 from penstock.engines.remote import iproto_link
 from penstock.model.errors import EngineUnavailable
-from penstock.server import logins
+from penstock.server import http_door, logins
 from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 from penstock.server.tls import Tls
@@ -51,7 +51,7 @@ def complaint(url: str) -> str:
 
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(90)
     assert said, "it still waits"
     return said[0]
 
@@ -71,7 +71,15 @@ def test_a_port_of_grpc(tls: Tls, tmp_path: Path, encrypted: bool) -> None:
     assert "gRPC has a port of its own and grpc:// URLs" in text if encrypted else "write grpc:// instead of" in text
 
 
-def test_a_port_of_http() -> None:
+class Brief(float):
+    """Short, but twice that is long."""
+
+    def __rmul__(self, other: object) -> float:
+        return LONG
+
+
+def test_a_port_of_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_door, "PATIENCE", Brief(0.1))
     with Running("memory:", http_port=0) as running:
         text = complaint(f"penstock://127.0.0.1:{running.server.port('http_port')}")
     assert "speaks HTTP" in text and "use its other port" in text
