@@ -336,6 +336,20 @@ def test_a_connection_that_closes_while_it_joins_is_in_no_session(server, client
     assert len(server.server.sessions) == before
 
 
+def test_a_connection_that_closes_while_its_first_session_is_looked_for_is_in_none(url, server, client, connect):
+    with Running(url) as second:
+        name = str(uuid.UUID(bytes=connect(second).call("queue.identify")[0]))
+
+        async def close_meanwhile() -> None:
+            sessions, peer = server.server.sessions, Peer("here", EVERYTHING)
+            await asyncio.gather(sessions.join(peer, name), sessions.leave(peer))
+            assert peer.session is None
+
+        before = len(server.server.sessions)
+        run(close_meanwhile())
+        assert len(server.server.sessions) == before, "nobody would ever leave it"
+
+
 def test_a_server_that_was_killed_finds_leases_again(tmp_path):  # case 154
     with Serving(tmp_path, "tasks.db") as server:
         client = Client(server.port, encoding=None)

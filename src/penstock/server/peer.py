@@ -23,8 +23,6 @@ class Peer:
         self.address = address
         self.login = login
         self.session: Session | None = None
-        self.kept = False
-        """True if the server keeps the session alive; a remote engine does that itself."""
         self.closed = False
         """True from the moment the connection is lost: what it is granted from now on is given back."""
         self.linger: int | None = None

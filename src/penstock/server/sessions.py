@@ -55,17 +55,8 @@ class Sessions:
             self._attach(peer, session)
         return peer.held()
 
-    async def open(self, peer: Peer, session: Session) -> Session:
-        """Begin a session that the connection brings along and keeps alive itself."""
-        await self._core.execute(ops.OpenSession(session))
-        peer.session = session
-        return session
-
     async def join(self, peer: Peer, uuid: str) -> Session:
         """Leave the connection's session for another one; SessionExpired if that is over."""
-        if peer.session is not None and not peer.kept:
-            peer.session = await self._core.execute(ops.Identify(uuid, peer.session))
-            return peer.session
         if peer.session is not None and peer.session.uuid == uuid:
             return peer.session
         if peer.closed:
@@ -93,7 +84,6 @@ class Sessions:
 
     def _attach(self, peer: Peer, session: Session) -> None:
         peer.session = session
-        peer.kept = True
         kept = self._kept.get(session.uuid)
         if kept is None:
             kept = self._kept[session.uuid] = Kept(session)
@@ -118,9 +108,6 @@ class Sessions:
         peer.closed = True
         for wait in tuple(peer.waits):
             wait.leave()
-        if not peer.kept:
-            peer.session = None
-            return  # a remote engine ends its session itself; one that was lost ends after its ttl
         await peer.quiet()
         left = self._detach(peer)
         if left is not None:
