@@ -5,37 +5,63 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from tests.support.blocking import unwrap
-from tests.worker.bench import Bench, Working, until, until_state, work
+from tests.worker.bench import PATIENCE, Bench, Later, Still, Working, until, until_state, work
 
 import penstock
 from penstock import testing
 from penstock.handlers import DEFAULTS
+from penstock.model.duration import SECOND
+from penstock.model.session import DEFAULT_TTL
+from penstock.testing import ManualClock
 from penstock.worker import slots
 
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers look at what runs many times a second."""
-    monkeypatch.setattr(slots, "LOOK", 0.05)
+LIMIT = 600.0
+"""Seconds that a run may last; over when a test says so."""
+SESSION = DEFAULT_TTL / SECOND
 
 
 @pytest.fixture
-def q(bench: Bench) -> Any:
-    """A queue whose sessions are kept alive every tenth of a second."""
-    return bench.connect(session_ttl=0.3)
+def q(still: Still) -> Any:
+    """A queue whose time stands still: no lease and no session ends because the machine is slow."""
+    return still.connect()
 
 
 @pytest.fixture
-def quick_q() -> Iterator[Any]:
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def quick_q(clock: ManualClock) -> Iterator[Any]:
     """The same in memory, for what the engine has no part in."""
-    with penstock.connect("memory:", session_ttl=0.3) as queue:
+    with penstock.connect("memory:", clock=clock) as queue:
         yield queue
+
+
+@pytest.fixture
+def looked(later: Later, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Wait until workers have looked at what runs: all that they then know they have told."""
+    look = slots.Slots._look
+    looks = 0
+
+    def seen_look(*args: Any) -> None:
+        nonlocal looks
+        look(*args)
+        looks += 1
+
+    monkeypatch.setattr(slots.Slots, "_look", seen_look)
+
+    def wait() -> None:
+        before = looks
+        until(lambda: looks >= before + 2)
+
+    return wait
 
 
 class Told:
@@ -47,7 +73,7 @@ class Told:
 
     def until_told(self, run: penstock.Run) -> None:
         self.started.set()
-        assert run.wait(30)
+        assert run.wait(PATIENCE)
         self.why.append(run.why)
 
     async def until_cancelled(self, run: penstock.Run) -> None:
@@ -81,38 +107,48 @@ both = pytest.mark.parametrize("colour", ["async", "thread"])
 
 
 @both
-def test_a_run_over_its_limit_is_told_and_tried_again_until_it_is_lost(q: Any, colour: str) -> None:  # case 288
+def test_a_run_over_its_limit_is_told_and_tried_again_until_it_is_lost(
+    q: Any, still: Still, later: Later, colour: str
+) -> None:  # case 288
     told = Told()
-    job = defined(q, colour, told, attempt_limit=0.1, max_attempts=2)
+    job = defined(q, colour, told, attempt_limit=LIMIT, max_attempts=2)
     task = job.put(1)
-    tally = work(q)
+    with Working(q) as working:
+        for number in (1, 2):
+            assert told.started.wait(PATIENCE)
+            told.started.clear()
+            later(LIMIT)
+            until(lambda number=number: working.tally.trouble == number)
+            still.clock.advance(LIMIT)
     assert told.why == ["late", "late"]
     found = q.tube("jobs").peek(task.id)
     assert (found.state, found.reason, found.attempt) == ("buried", "lost", 2)
-    assert (tally.ok, tally.trouble, tally.lost) == (0, 2, 2)
+    assert (working.tally.ok, working.tally.trouble, working.tally.lost) == (0, 2, 2)
 
 
 def test_what_an_attempt_over_its_limit_returns_is_refused(
-    q: Any, caplog: pytest.LogCaptureFixture
+    q: Any, still: Still, later: Later, caplog: pytest.LogCaptureFixture
 ) -> None:  # case 290
-    go_on = threading.Event()
-    second = threading.Event()
+    first, second = threading.Event(), threading.Event()
 
-    @q.handler("jobs", attempt_limit=0.2, keep=True)
+    @q.handler("jobs", attempt_limit=LIMIT, keep=True)
     def job(n: int, run: penstock.Run) -> str:
         if run.attempt == 1:
-            assert run.wait(30)
-            assert second.wait(30)
+            first.set()
+            assert run.wait(PATIENCE)
+            assert second.wait(PATIENCE)
             return "late"
         second.set()
         until(lambda: "came too late" in caplog.text)
-        go_on.set()
         return "in time"
 
     task = job.put(1)
-    with Working(q):
-        assert q.tube("jobs").result(task.id, timeout=30) == "in time"
-    assert go_on.is_set()
+    with Working(q) as working:
+        assert first.wait(PATIENCE)
+        later(LIMIT)
+        until(lambda: working.tally.lost)
+        still.clock.advance(LIMIT)
+        assert until_state(q.tube("jobs"), task.id, "done").result == "in time"
 
 
 def test_a_handler_that_says_nothing_about_time_has_a_limit(quick_q: Any) -> None:  # case 291
@@ -127,49 +163,76 @@ def test_a_handler_that_says_nothing_about_time_has_a_limit(quick_q: Any) -> Non
     assert quick_q.tube("jobs").options["ttr"] == quick_q.tube("others").options["ttr"] == DEFAULTS["ttr"]
 
 
-def test_a_handler_that_asks_for_more_time_has_it(q: Any) -> None:
-    @q.handler("jobs", attempt_limit=0.4, max_attempts=1, keep=True)
-    def job(n: int, run: penstock.Run) -> bool:
+@both
+def test_a_handler_that_asks_for_more_time_has_it(q: Any, later: Later, looked: Any, colour: str) -> None:
+    touched, go_on = threading.Event(), threading.Event()
+
+    def touch(run: penstock.Run) -> None:
         first = run.deadline
-        run.task.touch(60)
+        run.task.touch(10 * LIMIT)
         assert first is not None and run.deadline is not None and run.time_left is not None
-        assert run.deadline > first + 59
-        assert run.time_left > 50
-        told = run.wait(first - time.monotonic() + 0.2)
-        assert not told
-        return run.cancelled
+        assert run.deadline >= first + 10 * LIMIT - 1
+        assert run.time_left > 9 * LIMIT
+        touched.set()
 
-    task = job.put(1)
-    with Working(q):
-        assert q.tube("jobs").result(task.id, timeout=30) is False
+    @q.handler("thread", attempt_limit=LIMIT, max_attempts=1)
+    def job(n: int, run: penstock.Run) -> None:
+        touch(run)
+        assert go_on.wait(PATIENCE)
+
+    @q.handler("async", attempt_limit=LIMIT, max_attempts=1)
+    async def in_loop(n: int, run: penstock.Run) -> None:
+        touch(run)
+        await asyncio.to_thread(go_on.wait, PATIENCE)
+
+    (job if colour == "thread" else in_loop).put(1)
+    with Working(q) as working:
+        assert touched.wait(PATIENCE)
+        later(2 * LIMIT)
+        looked()
+        go_on.set()
+        until(lambda: working.tally.ok or working.tally.trouble)
+    assert (working.tally.ok, working.tally.lost) == (1, 0)
 
 
-def test_the_limit_is_enforced_while_the_worker_drains(quick_q: Any) -> None:
+def test_the_limit_is_enforced_while_the_worker_drains(quick_q: Any, later: Later) -> None:
     told = Told()
-    job = defined(quick_q, "thread", told, attempt_limit=0.3)
+    job = defined(quick_q, "thread", told, attempt_limit=LIMIT)
     job.put(1)
-    with Working(quick_q, grace=30) as working:
-        assert told.started.wait(30)
-        working.stop()
+    with Working(quick_q) as working:
+        assert told.started.wait(PATIENCE)
+        working.worker.stop()
+        until(lambda: working.worker._slots._stopped)  # type: ignore[union-attr]
+        later(LIMIT)
+        working.ended()
     assert told.why == ["late"]
     assert working.tally.ok == 0
 
 
-def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(quick_q: Any) -> None:
+def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(
+    quick_q: Any, clock: ManualClock, later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "AHEAD", 1e6)
+    monkeypatch.setattr(slots, "LOOK", 1e6)
     started: list[int] = []
+    waited: list[int] = []
 
-    @quick_q.handler("jobs", attempt_limit=0.2, max_attempts=1)
+    @quick_q.handler("jobs", attempt_limit=LIMIT, max_attempts=1)
     async def job(n: int) -> None:
         started.append(n)
-        if n == 1:  # a bad one: nothing else happens in the loop
-            threading.Event().wait(0.5)
+        buffer = working.worker._slots._buffer  # type: ignore[union-attr]
+        if not waited and len(buffer) >= 2:  # a bad one: nothing else happens in the loop for a while
+            waited.extend(task.data for task, _, _ in buffer)
+            later(LIMIT)
 
-    job.put(0)
-    with Working(quick_q, concurrency=1) as working:
-        until(lambda: working.tally.ok == 1)
-        job.put_many([1, 2, 3])
-        until(lambda: quick_q.tube("jobs").statistics().tasks["taken"] == 0)
-    assert 1 in started
+    job.put_many(range(30))
+    with Working(quick_q, concurrency=1, prefetch=4) as working:
+        until(lambda: waited and working.tally.ok == 30 - len(waited))
+        until(lambda: quick_q.tube("jobs").statistics().tasks["total"] == len(waited))
+        clock.advance(LIMIT)
+    assert not set(waited) & set(started)
+    assert working.tally.lost == len(waited) >= 2
+    assert [task.data for task in quick_q.tube("jobs").tasks() if task.reason == "lost"] == waited
 
 
 # -- leases that are lost --------------------------------------------------------------------------------
@@ -177,57 +240,61 @@ def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(quick_q: 
 
 @both
 @pytest.mark.parametrize("loss", ["snatch", "delete"])
-def test_a_handler_whose_lease_is_taken_away_is_told(q: Any, colour: str, loss: str) -> None:  # case 337
+def test_a_handler_whose_lease_is_taken_away_is_told(q: Any, later: Later, colour: str, loss: str) -> None:  # case 337
     told = Told()
     job = defined(q, colour, told)
     task = job.put(1)
     tube = q.tube("jobs")
     with Working(q) as working:
-        assert told.started.wait(30)
+        assert told.started.wait(PATIENCE)
         if loss == "snatch":
             tube.snatch(task.id, delay=60)
         else:
             tube.delete(task.id)
+        later(SESSION)
         until(lambda: told.why == ["lost"])
         until(lambda: working.tally.busy == 0)
     assert (working.tally.lost, working.tally.ok) == (1, 0)
 
 
 @both
-def test_a_worker_whose_session_died_tells_its_handlers_and_works_on(q: Any, colour: str) -> None:
+def test_a_worker_whose_session_died_tells_its_handlers_and_works_on(
+    q: Any, still: Still, later: Later, colour: str
+) -> None:
     told = Told()
     job = defined(q, colour, told)
     job.put(1)
     with Working(q) as working:
-        assert told.started.wait(30)
+        assert told.started.wait(PATIENCE)
         told.started.clear()
         queue = working.worker._queue
         assert queue is not None
         testing.lose(queue)
-        until(lambda: told.why == ["lost"])
-        assert told.started.wait(30)  # the same task, once more
-    assert told.why[0] == "lost"
+        still.clock.advance(SESSION + 1)
+        later(SESSION)
+        until(lambda: told.why[:1] == ["lost"])
+        assert told.started.wait(PATIENCE)  # the same task, once more
+        working.stop(now=True)
 
 
-def test_a_task_that_its_handler_has_ended_is_not_taken_for_lost(q: Any, kept: Any) -> None:
-    ended = threading.Event()
-    looked = threading.Event()
+def test_a_task_that_its_handler_has_ended_is_not_taken_for_lost(q: Any, later: Later, looked: Any) -> None:
+    ended, go_on = threading.Event(), threading.Event()
 
-    @q.handler("jobs", attempt_limit=0.3)
+    @q.handler("jobs", attempt_limit=LIMIT)
     def job(n: int, run: penstock.Run) -> None:
         run.task.ack()
         ended.set()
-        assert looked.wait(30)
+        assert go_on.wait(PATIENCE)
         assert not run.cancelled
 
     job.put(1)
     with Working(q) as working:
-        assert ended.wait(30)
-        assert kept() == 0
-        (run,) = working.worker._slots.running  # type: ignore[union-attr]
-        until(lambda: not run.time_left)
-        kept()
-        looked.set()
+        assert ended.wait(PATIENCE)
+        assert q.tube("jobs").statistics().tasks["taken"] == 0
+        for seconds in (SESSION, LIMIT):
+            later(seconds)
+            looked()
+        go_on.set()
         until(lambda: working.tally.busy == 0)
     assert (working.tally.ok, working.tally.lost) == (1, 0)
 
@@ -236,7 +303,7 @@ def test_a_task_that_its_handler_has_ended_is_not_taken_for_lost(q: Any, kept: A
 
 
 @both
-def test_cancelling_a_running_task_by_its_key_ends_it(q: Any, colour: str) -> None:
+def test_cancelling_a_running_task_by_its_key_ends_it(q: Any, still: Still, later: Later, colour: str) -> None:
     told = Told()
 
     @q.middleware
@@ -249,20 +316,22 @@ def test_cancelling_a_running_task_by_its_key_ends_it(q: Any, colour: str) -> No
     job = defined(q, colour, told, keep_failed=True)
     task = job.put(1, key="k")
     with Working(q):
-        assert told.started.wait(30)
+        assert told.started.wait(PATIENCE)
         assert q.tube("jobs").cancel(key="k").cancel_asked
+        still.clock.advance(1)  # sessions are kept alive, and told
         until(lambda: told.why == ["cancelled"])
         found = until_state(q.tube("jobs"), task.id, "done")
     assert found.reason == "cancelled"
 
 
-def test_a_handler_may_finish_although_it_was_cancelled(quick_q: Any) -> None:
+def test_a_handler_may_finish_although_it_was_cancelled(quick_q: Any, clock: ManualClock, later: Later) -> None:
     told = Told()
     job = defined(quick_q, "thread", told, keep=True)
     task = job.put(1)
     with Working(quick_q):
-        assert told.started.wait(30)
+        assert told.started.wait(PATIENCE)
         quick_q.tube("jobs").cancel(task.id)
+        clock.advance(1)
         found = until_state(quick_q.tube("jobs"), task.id, "done")
     assert (told.why, found.reason) == (["cancelled"], "success")
 
@@ -271,50 +340,64 @@ def test_a_handler_may_finish_although_it_was_cancelled(quick_q: Any) -> None:
 
 
 @pytest.fixture
-def kept(q: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Wait until sessions have been kept alive some times more: longer than they live otherwise."""
-    engine = unwrap(q)._engine
+def moving(bench: Bench) -> Any:
+    """A queue in whose store time goes on: sessions are kept alive by a thread."""
+    return bench.connect()
+
+
+@pytest.fixture
+def kept(moving: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a session be due to be kept alive, again and again, and wait until it has been."""
+    engine = unwrap(moving)._engine
     store = getattr(engine, "engine", engine).store
-    count = 0
+    counts: Counter[str] = Counter()
     keep = store._keep_alive
 
-    def counted(session: Any) -> None:
-        nonlocal count
-        keep(session)
-        count += 1
+    def counted(sessions: Any) -> None:
+        keep(sessions)
+        counts.update(session.uuid for session in sessions)
 
     monkeypatch.setattr(store, "_keep_alive", counted)
 
-    def wait() -> int:
-        before = count
-        until(lambda: count >= before + 10)  # three sessions, each three times a life
-        return int(aside.tube("jobs").statistics().tasks["taken"])
+    def wait(uuid: str) -> None:
+        for number in range(1, 4):
+            store._alive_at[uuid] = 0
+            store._next_alive = 0
+            store._keeper.poke()
+            until(lambda number=number: counts[uuid] >= number)
 
-    with penstock.connect(bench.url, session_ttl=0.3) as aside:
-        yield wait
+    return wait
 
 
-def test_leases_live_while_a_bad_handler_blocks_the_loop(q: Any, kept: Any) -> None:
+def still_taken(moving: Any, working: Working, kept: Any) -> int:
+    """How many tasks are taken after the session of the worker had to be kept alive."""
+    queue = working.worker._queue
+    assert queue is not None
+    kept(queue._session.uuid)
+    return int(queue.tube("jobs").statistics().tasks["taken"])
+
+
+def test_leases_live_while_a_bad_handler_blocks_the_loop(moving: Any, kept: Any) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
-    @q.handler("jobs")
+    @moving.handler("jobs")
     async def job(n: int) -> None:
         inside.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
 
     job.put(1)
-    with Working(q) as working:
-        assert inside.wait(30)
-        assert kept() == 1
+    with Working(moving) as working:
+        assert inside.wait(PATIENCE)
+        assert still_taken(moving, working, kept) == 1
         go_on.set()
         until(lambda: working.tally.ok == 1)
 
 
 @pytest.mark.parametrize("where", ["C", "Python"])
-def test_leases_live_while_a_handler_computes(q: Any, kept: Any, where: str) -> None:
+def test_leases_live_while_a_handler_computes(moving: Any, kept: Any, where: str) -> None:
     inside, done = threading.Event(), threading.Event()
 
-    @q.handler("jobs")
+    @moving.handler("jobs")
     def job(n: int) -> None:
         inside.set()
         while not done.is_set():
@@ -324,9 +407,9 @@ def test_leases_live_while_a_handler_computes(q: Any, kept: Any, where: str) -> 
                 sum(range(1000))
 
     job.put(1)
-    with Working(q) as working:
-        assert inside.wait(30)
-        assert kept() == 1
+    with Working(moving) as working:
+        assert inside.wait(PATIENCE)
+        assert still_taken(moving, working, kept) == 1
         done.set()
         until(lambda: working.tally.ok == 1)
 
