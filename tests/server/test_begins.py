@@ -27,7 +27,8 @@ def server(tmp_path: Path) -> Iterator[Running]:
 
 def waiting(server: Running) -> list[int]:
     """Numbers of requests to begin that are not answered yet."""
-    return [number for client in server.server.book._clients.values() for number in client.pending]
+    clients = server.server.book._clients  # the server's own thread changes it meanwhile
+    return [number for client in list(clients.values()) for number in list(client.pending)]
 
 
 @pytest.mark.parametrize("scheme", ["penstock", "grpc"])
@@ -55,6 +56,7 @@ def test_one_that_waits_begins_over_the_next_connection(server: Running, scheme:
         threads = [threading.Thread(target=work, daemon=True) for work in (first, second)]
         for thread in threads:
             thread.start()
+        assert inside.wait(PATIENCE)
         until(lambda: waiting(server), "the second should wait to begin")
         q._engine.store.channel._link.close()
         go.set()
@@ -79,7 +81,7 @@ def test_one_that_is_given_up_never_begins(server: Running) -> None:
         assert answers[6][0] is False
         raw.call("penstock.commit", 4, 0, codec.pack(1))
         connections = server.server.doors["port"].connections
-        until(lambda: not any(c._link is not None and c._link.busy for c in connections), "none should be open")
+        until(lambda: not any(c._link is not None and c._link.busy for c in list(connections)), "none should be open")
         tube.put(1)
         assert tube.statistics().tasks["ready"] == 1
 

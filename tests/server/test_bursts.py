@@ -13,6 +13,7 @@ from tests.support.servers import Running
 
 import penstock
 from penstock.model import ops
+from penstock.model.duration import SECOND
 from penstock.model.session import new_session
 from penstock.server.settings import Limits
 from penstock.wire import codec, talk
@@ -63,7 +64,7 @@ def test_takes_of_tarantool_queue(server: Running) -> None:
 
 
 def takes() -> list[bytes]:
-    session = new_session(None)
+    session = new_session(3600 * SECOND)  # nobody keeps it alive
     return [codec.encode_ops([ops.Take("mail", 1, session)]) for _ in range(TASKS)]
 
 

@@ -19,13 +19,15 @@ from penstock.model.session import Session, new_session
 from penstock.model.task import Draft
 from penstock.model.tube import KINDS, new_tube
 from penstock.server.core import Core
+from penstock.testing import ManualClock
 
 
 @pytest.fixture(params=["memory relaxed", "sqlite relaxed", "sqlite strict"])
 def server(request: Any, tmp_path: Path) -> Iterator[Running]:
-    """Relaxed, ops are performed in the loop; strict, in a thread beside it."""
+    """Relaxed, ops are performed in the loop; strict, in a thread beside it. Nobody else does anything in the store."""
     engine, durability = request.param.split()
-    with Running("memory:" if engine == "memory" else str(tmp_path / "tasks.db"), durability=durability) as running:
+    url = "memory:" if engine == "memory" else str(tmp_path / "tasks.db")
+    with Running(url, ManualClock(), durability=durability) as running:
         run(running.server.core.execute(ops.CreateTube(new_tube("mail", KINDS["fifo"], False, {}))))
         yield running
 
@@ -165,16 +167,16 @@ def test_while_somebody_holds_the_store_the_others_are_heard(server: Running) ->
     def hold() -> None:
         with engine.transaction():
             inside.set()
-            assert leave.wait(30)
+            assert leave.wait(90)
 
     holder = threading.Thread(target=hold)
     with Raw(server.server.port()) as raw, Raw(server.server.port()) as other:
         raw.call("queue.state")
         holder.start()
-        assert inside.wait(30)
+        assert inside.wait(90)
         try:
             raw.send(call(1, "queue.tube.mail:put", "x"))
-            until(lambda: any(c.open_requests for c in server.server.doors["port"].connections))
+            until(lambda: any(c.open_requests for c in list(server.server.doors["port"].connections)))
             for number in range(5):
                 assert other.ask(frame(PING, number)).sync == number
         finally:

@@ -16,7 +16,9 @@ import pytest
 import tarantool
 from tests.cli.shell import PATIENCE
 from tests.server.raw import Raw, call
+from tests.support.reservation import free_port
 from tests.support.serving import Serving
+from tests.worker.bench import until
 
 import penstock
 
@@ -31,7 +33,8 @@ def store(tmp_path: Path) -> str:
 
 @pytest.fixture
 def server(tmp_path: Path, store: str) -> Iterator[Serving]:
-    with Serving(tmp_path, store, "--durability", "relaxed", "--drain", "0", "--http-port", "0") as running:
+    port = str(free_port())
+    with Serving(tmp_path, store, "--durability", "relaxed", "--port", port, "--http-port", "0") as running:
         yield running
 
 
@@ -72,8 +75,7 @@ def test_takes_that_wait_end_with_nothing_and_nobody_new_comes_in(server: Servin
     threads = [threading.Thread(target=take, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
-    while "penstock_server_waiting 5.0" not in metrics(server):
-        pass
+    until(lambda: "penstock_server_waiting 5.0" in metrics(server))
     assert server.stop() == 0
     for client, thread in zip(clients, threads, strict=True):
         thread.join(PATIENCE)
@@ -104,8 +106,8 @@ def slow(server: Serving, store: str) -> Raw:
     return client
 
 
-def test_a_client_that_does_not_read_is_waited_for_and_then_left(server: Serving, store: str):
-    with slow(server, store):
+def test_a_client_that_does_not_read_is_waited_for_and_then_left(tmp_path: Path, store: str):
+    with Serving(tmp_path, store, "--drain", "0") as server, slow(server, store):
         assert server.stop() == 1
         server.err.said("clients have not read their answers within 2 s: stopping without them")
 
@@ -120,12 +122,12 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):
 
 
 def test_clients_of_the_library_wait_for_the_next_server(tmp_path: Path, store: str):
-    with Serving(tmp_path, store) as server:
-        queue = penstock.connect(server.url)
+    with Serving(tmp_path, store, "--port", str(free_port())) as server:
+        queue = penstock.connect(server.url, session_ttl=600)
         tube, got = queue.tube("mail"), list[Any]()
         held = tube.put("held")
         assert tube.take() is not None
-        thread = threading.Thread(target=lambda: got.append(tube.take(timeout=60)))
+        thread = threading.Thread(target=lambda: got.append(tube.take(timeout=600)))
         thread.start()
         assert server.stop() == 0
         with Serving(tmp_path, store, "--port", str(server.port)):

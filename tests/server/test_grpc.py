@@ -7,7 +7,7 @@ import json
 import apsw
 import grpc
 import pytest
-from tests.support.grpcs import Client, lease, number
+from tests.support.grpcs import PATIENCE, Client, lease, number
 from tests.support.servers import Running
 
 import penstock
@@ -239,11 +239,11 @@ def test_the_result_of_a_task_is_waited_for(client, server):
     client.create("jobs", keep_us=100 * SECOND)
     client.put("jobs", "1", "2")
     one, two = client.take("jobs", 2)
-    waiting = client.stub.Result.future(pb.WaitRequest(tube="jobs", id=one.id), timeout=30)
+    waiting = client.stub.Result.future(pb.WaitRequest(tube="jobs", id=one.id), timeout=PATIENCE)
     item = pb.AckRequest.Finish(id=one.id, token=one.token, result='{"found": 3}')
     client.call("Ack", pb.AckRequest(tube="jobs", items=[item]))
     assert waiting.result().result == '{"found":3}'
-    waiting = client.stub.Wait.future(pb.WaitRequest(tube="jobs", id=two.id), timeout=30)
+    waiting = client.stub.Wait.future(pb.WaitRequest(tube="jobs", id=two.id), timeout=PATIENCE)
     client.call("Bury", pb.BuryRequest(tube="jobs", lease=lease(two)))
     assert waiting.result().state == pb.STATE_BURIED
 
@@ -275,7 +275,7 @@ def test_a_put_waits_for_room(client):
     client.put("jobs", "1")
     assert client.put("jobs", "2")[0].error.code == "tube_full"
     asked = pb.PutRequest(tube="jobs", drafts=[pb.Draft(json="3")], timeout_us=60 * SECOND)
-    waiting = client.stub.Put.future(asked, timeout=30)
+    waiting = client.stub.Put.future(asked, timeout=PATIENCE)
     client.ack("jobs", *client.take("jobs"))
     assert waiting.result().results[0].outcome == pb.OUTCOME_NEW
 
