@@ -17,7 +17,7 @@ from tests.support.proxy import REPLY, REQUEST, Proxy
 
 import penstock
 from penstock import EngineUnavailable, LeaseLost
-from penstock.engines.postgres import templates
+from penstock.engines.postgres import connections, templates
 from penstock.model import ops
 from penstock.model.task import Draft
 from penstock.testing import waiting
@@ -165,8 +165,10 @@ def test_a_waiting_take_goes_on_over_a_lost_reply(line):
     assert taker.result().data == "work"
 
 
-def test_a_grant_that_is_committed_after_the_reconnect_is_found_too(line):
+def test_a_grant_that_is_committed_after_the_reconnect_is_found_too(line, monkeypatch):
     """The client is gone, but its backend still waits: it commits when nobody listens any more."""
+    monkeypatch.setattr(connections, "LOCK_PATIENCE", 100_000)
+    line.proxy.break_all()  # connections that are made from now on wait for locks for as long as that
     slow = line.q.create_tube("slow", concurrency=10)
     slow.put("work")
     number = line.rows("select number from tubes where name = 'slow'")[0][0]
@@ -284,7 +286,9 @@ def test_a_connection_that_was_lost_while_idle_is_replaced_before_a_put(line):
     jobs = line.q.tube("plain")
     for mode in (line.proxy.break_all, lambda: postgres.shared_server().kill_backends(postgres.DATABASE)):
         jobs.put("x")
+        before = set(line.proxy._lines)
         mode()
+        until(lambda before=before: not before & line.proxy._lines, "the end of a backend is not passed on")
         assert jobs.put("y").data == "y"
 
 

@@ -17,6 +17,7 @@ from tests.support import postgres
 from tests.support.postgres import until
 
 import penstock
+from penstock.engines.postgres import listener
 from penstock.testing import waiting
 
 
@@ -80,7 +81,7 @@ def test_room_and_results_and_due_tasks_wake_too(url):
         first = jobs.put("first")
         watcher = in_line(q, lambda: jobs.wait(first.id, timeout=60))
         producer = in_line(q, lambda: jobs.put("second", timeout=60, delay=0.2))
-        taker = children.start(common.hold_and_compute, url, 60, 0)
+        taker = children.start(roles.take_and_finish, url)
         assert taker.line() == ["holds", first.id]
         assert taker.line() == ["acked", "success"]
         assert watcher.result().reason == "success"
@@ -147,17 +148,18 @@ def test_a_listener_whose_connection_is_ended_connects_again_and_hears(place):
 
 
 def test_the_listener_sleeps_while_nothing_happens(place, monkeypatch):
-    """It is woken by newcomers and changes, and otherwise only to say again that somebody waits."""
+    """It is woken by newcomers and changes, and otherwise only to say again that somebody waits: here, never."""
+    monkeypatch.setattr(listener, "AFRESH", 1000.0)
     with penstock.connect(place) as q:
         jobs, others = q.create_tube("jobs", "fifo"), q.create_tube("others", "fifo")
-        listener = store_of(q)._listener
+        its = store_of(q)._listener
         taker = in_line(q, lambda: jobs.take(timeout=60))
         woken = []
-        sleep = type(listener)._sleep
-        monkeypatch.setattr(type(listener), "_sleep", lambda self, *a, **k: (sleep(self, *a, **k), woken.append(1))[0])
+        sleep = type(its)._sleep
+        monkeypatch.setattr(its, "_sleep", lambda *a, **k: (sleep(its, *a, **k), woken.append(1))[0])
         for n in range(100):
             others.put(n)
-        assert len(woken) <= 1, "once at most, to say again that somebody waits"
+        assert len(woken) <= 1, "once at most, by the newcomer"
         jobs.put("x")
         assert taker.result().data == "x"
 
@@ -175,8 +177,12 @@ def _no_leftovers() -> Iterator[None]:
     """No listener and no keeper outlives its store."""
     before = set(threading.enumerate())
     yield
-    left = [thread.name for thread in set(threading.enumerate()) - before]
-    assert not [name for name in left if name == "penstock listener" or name.startswith("penstock keeper")]
+
+    def left() -> list[str]:
+        names = [thread.name for thread in set(threading.enumerate()) - before]
+        return [name for name in names if name == "penstock listener" or name.startswith("penstock keeper")]
+
+    until(lambda: not left(), "a thread stays")
 
 
 def test_a_child_without_the_right_to_listen_still_looks(place):
