@@ -107,6 +107,23 @@ def test_rights_are_granted_without_a_new_secret(shell: Shell, file: str):
     assert rights == (logins.new_right(["put"], ["mail"]), logins.new_right(["take"], ["web"]))
 
 
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--grant"], "which rights? Give --role and --tube"),
+        (["--grant", "--role", "take"], "which rights?"),
+        (["--remove", "--role", "put", "--tube", "mail"], "--remove forgets 'ann' with all its rights"),
+    ],
+    ids=" ".join,
+)
+def test_a_change_that_was_meant_otherwise_is_refused(shell: Shell, file: str, words: list[str], text: str):
+    made(shell, "ann", "--role", "put", "--tube", "mail")
+    before = Path(file).read_bytes()
+    ran = shell.inside("login", "ann", *words, "--file", "logins.toml")
+    assert (ran.status, ran.out) == (64, "") and text in ran.err
+    assert Path(file).read_bytes() == before
+
+
 def test_a_login_is_removed(shell: Shell, file: str):
     token = made(shell, "ann", "--role", "put", "--tube", "mail")
     made(shell, "ann", "--remove")

@@ -148,6 +148,19 @@ def test_what_is_no_request_gets_a_status_and_harms_nobody(server: Running, requ
     assert get(server, "/health") == (200, "alive\n")
 
 
+@pytest.mark.parametrize("request_", [b"", b"GET /health HT"])
+def test_who_connects_and_asks_nothing_is_let_go_without_a_word(
+    server: Running, request_: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    from penstock.server import http_door as http
+
+    monkeypatch.setattr(http, "PATIENCE", 0.05)
+    with socket.create_connection(("127.0.0.1", server.server.port("http_port")), 30) as connection:
+        connection.sendall(request_)
+        assert connection.recv(65536) == b""
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
+
+
 def test_metrics_need_a_login_where_there_are_logins(tmp_path: Path):
     file = f"{tmp_path}/logins.toml"
     tokens = {name: new_token() for name in ("watcher", "shop")}

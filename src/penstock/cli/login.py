@@ -35,7 +35,7 @@ def login(
         list[str] | None, typer.Option(metavar="ROLE", help="read, put, take or admin, which is all; may be repeated.")
     ] = None,
     tube: Annotated[
-        list[str] | None, typer.Option(metavar="TUBE", help="A name, or a pattern as shop.*; may be repeated.")
+        list[str] | None, typer.Option(metavar="TUBE", help="A name, or a pattern such as 'mail*'; may be repeated.")
     ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="A new secret for a login that exists; the old ones end.")
@@ -65,6 +65,12 @@ def login(
         raise UsageError(f"{file} has a login {name!r}: --replace gives it a new secret, --another one more")
     if found is None and not (role and tube):
         raise UsageError("what may it do? Give --role and --tube, as in --role take --tube mail")
+    if grant and not (role and tube):
+        raise UsageError("which rights? Give --role and --tube, as in --grant --role read --tube mail")
+    if remove and (role or tube):
+        raise UsageError(
+            f"--remove forgets {name!r} with all its rights; to change them, --replace with --role and --tube"
+        )
     rights = (logins.new_right(role or (), tube or ()),) if role or tube else ()
     token = None if grant or remove else logins.new_token()
     if remove:

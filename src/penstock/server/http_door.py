@@ -120,7 +120,11 @@ class HttpDoor(Door):
         method = "GET"
         try:
             async with asyncio.timeout(PATIENCE):
-                method, path, headers = await _request(reader)
+                head = await _head(reader)
+        except OSError:  # a probe that only connects, or a client that is slow or gone: nothing was asked
+            return
+        try:
+            method, path, headers = _request(head)
             answer = await self._answer(path, headers, writer.get_extra_info("peercert"))
         except Refused as refused:
             answer = refused.answer
@@ -195,18 +199,23 @@ class HttpDoor(Door):
             raise Refused(403, str(error)) from None
 
 
-async def _request(reader: asyncio.StreamReader) -> tuple[str, str, dict[str, str]]:
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """What a request begins with; nothing if that is too long, or ends too early."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
+        return b""
+
+
+def _request(head: bytes) -> tuple[str, str, dict[str, str]]:
     """Method, path and headers."""
     try:
-        head = await reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")[:-2]
         method, target, version = first.split(" ")
         headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         if not version.startswith("HTTP/1."):
             raise ValueError
-    except TimeoutError:
-        raise
-    except (asyncio.LimitOverrunError, asyncio.IncompleteReadError, ValueError):
+    except ValueError:
         raise Refused(400, "this is no request") from None
     if method not in ("GET", "HEAD"):
         raise Refused(405, "only GET and HEAD", "Allow: GET, HEAD")

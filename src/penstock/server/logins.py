@@ -44,9 +44,8 @@ def read_entries(path: str) -> dict[str, Entry]:
                 raise UsageError(f"other users can read or change {path}: chmod 600 {path}, or 640 for a group")
             document = tomllib.load(file)
     except OSError as error:
-        raise UsageError(
-            f"the logins in {path} cannot be read: {error.strerror}; `penstock login NAME --file {path}` makes one"
-        ) from None
+        made = f"; `penstock login NAME --file {path}` makes one" if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"the logins in {path} cannot be read: {error.strerror}{made}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is no TOML: {error}") from None
     return {name: _entry(name, found, path) for name, found in document.items()}
@@ -87,7 +86,7 @@ def new_right(roles: Iterable[str], tubes: Iterable[str]) -> Right:
             raise UsageError(f"a tube is a name, or a pattern as shop.* or *, got {shown(tube)}")
     made = Right(frozenset(map(Role, roles)), tuple(tubes))
     if not made.roles or not made.tubes:
-        raise UsageError("a right needs a role and a tube")
+        raise UsageError("a right needs a role and a tube: --role take --tube mail")
     return made
 
 

@@ -24,7 +24,7 @@ MAX_ROUTES = 1000
 TUBES = "queue.tube."
 OLD = "box."
 """Some clients still call `box.queue`."""
-CALL = re.compile(r"(?:return\s+)?([\w.:-]+)\s*\(\s*\.\.\.\s*\)\s*;?")
+CALL = re.compile(r"(?:return\s+)?([\w.:-]+)\s*\(\s*(\.\.\.)?\s*\)\s*;?")
 """A text to evaluate that only calls a function."""
 CREATE = "local name, type, cfg = ... ; queue.create_tube(name, type, cfg)"
 EXISTS = "local name = ... ; return queue.tube[name] ~= nil"
@@ -86,12 +86,12 @@ class Facade:
         elif words == EXISTS:
             self.call("queue.tube", args or [""], then)
         elif called := CALL.fullmatch(words):
-            self.call(called[1], args, then)
+            self.call(called[1], args if called[2] else [], then)
         else:
             then(
                 Refusal(
-                    "this server runs no Lua: of texts to evaluate it knows `return f(...)` with a function of "
-                    f"the queue's, `{CREATE}` and `{EXISTS}`"
+                    "this server runs no Lua: of texts to evaluate it knows `return f(...)` and `return f()` with a "
+                    f"function of the queue's, `{CREATE}` and `{EXISTS}`"
                 )
             )
 

@@ -48,13 +48,13 @@ class Tls:
         made.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
         try:
             made.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as error:
-            raise UsageError(f"--tls-cert {self.cert} and --tls-key {self.key} cannot be used: {error}") from None
+        except OSError as error:
+            raise UsageError(f"--tls-cert {self.cert} and --tls-key {self.key} cannot be used: {_why(error)}") from None
         if self.ca is not None:
             try:
                 made.load_verify_locations(self.ca)
-            except (OSError, ssl.SSLError) as error:
-                raise UsageError(f"--tls-ca {self.ca} cannot be used: {error}") from None
+            except OSError as error:
+                raise UsageError(f"--tls-ca {self.ca} cannot be used: {_why(error)}") from None
             made.verify_mode = ssl.CERT_REQUIRED if demand else ssl.CERT_OPTIONAL
         return made
 
@@ -63,6 +63,13 @@ class Tls:
         self.context()
         ca = None if self.ca is None else Path(self.ca).read_bytes()
         return Path(self.cert).read_bytes(), Path(self.key).read_bytes(), ca
+
+
+def _why(error: OSError) -> str:
+    """What is wrong with a file; of its content OpenSSL says no more than a word."""
+    if isinstance(error, ssl.SSLError):
+        return f"not in PEM form, or not a pair ({error.reason})"
+    return error.strerror or str(error)
 
 
 def common_name(certificate: Any) -> str | None:

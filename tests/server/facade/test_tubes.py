@@ -35,11 +35,14 @@ def test_a_text_that_calls_one_function_is_evaluated_and_no_other_is(client):
     task = client.evaluate("return queue.tube.fifo:put(...)", {"a": 1})[0]
     assert task[1:] == ["r", {"a": 1}]
     assert client.evaluate("queue.tube.fifo:peek( ... );", task[0]) == [task]
-    for text in ("return 1", "os.exit()", "return queue.tube.fifo:put(1)", "", "return box.cfg"):
+    assert client.evaluate("return queue.state()") == ["RUNNING"]
+    assert client.evaluate("return queue.tube()", "fifo") == client.evaluate("return queue.tube(...)")
+    for text in ("return 1", "return queue.tube.fifo:put(1)", "", "return box.cfg"):
         with pytest.raises(Exception, match="runs no Lua"):
             client.evaluate(text)
-    with pytest.raises(Exception, match=r"'os\.exit' is not defined"):
-        client.evaluate("return os.exit(...)")
+    for text in ("return os.exit(...)", "os.exit()"):
+        with pytest.raises(Exception, match=r"'os\.exit' is not defined"):
+            client.evaluate(text)
 
 
 def test_a_tube_that_exists_is_refused_or_found_as_it_is(connect):

@@ -67,7 +67,7 @@ def _credentials(place: Place) -> Any:
             None if name is None else Path(name).read_bytes() for name in (place.ca, place.cert, place.key)
         )
     except OSError as error:
-        raise UsageError(f"the certificates for {place.name} cannot be read: {error}") from None
+        raise UsageError(f"a certificate for {place.name} cannot be read: {error}") from None
     return grpc.ssl_channel_credentials(ca, key, cert)
 
 
@@ -80,7 +80,8 @@ def _why(place: Place, details: str) -> str:
     if "parsing HTTP/2" in details:
         return f"what listens at {place.name} does not speak gRPC: that has a port of its own ({details})"
     closed = "Socket closed" in details or "handshake" in details
-    return f"no server answers at {place.name}: {details}{hint(place) if closed else ''}"
+    more = hint(place) if closed else "; does `penstock serve` run there, with this as its --grpc-port?"
+    return f"no server answers at {place.name}: {details}{more}"
 
 
 class GrpcLink(Link):

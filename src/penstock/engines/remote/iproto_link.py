@@ -40,7 +40,10 @@ def open_link(place: Place, ear: Ear) -> IprotoLink:
     try:
         sock = socket.create_connection((place.host, place.port), CONNECT_SECONDS)
     except OSError as error:
-        raise EngineUnavailable(f"no server answers at {place.name}: {error}") from None
+        why = error.strerror or error
+        raise EngineUnavailable(
+            f"no server answers at {place.name}: {why}; does `penstock serve` run there, with this port?"
+        ) from None
     wire: Wire | None = None
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

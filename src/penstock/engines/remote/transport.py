@@ -134,12 +134,15 @@ class Tunnel(Wire):
 
 def context(place: Place) -> ssl.SSLContext:
     """What a client trusts and shows."""
+    asked = f"ca={place.ca}"
     try:
         made = ssl.create_default_context(cafile=place.ca)
         if place.cert is not None:
+            asked = f"cert={place.cert} and key={place.key}"
             made.load_cert_chain(place.cert, place.key)
-    except OSError as error:
-        raise UsageError(f"the certificates for {place.name} cannot be read: {error}") from None
+    except OSError as error:  # those of ssl are, too
+        why = error.strerror if type(error) is not ssl.SSLError else f"not in PEM form, or not a pair ({error.reason})"
+        raise UsageError(f"{asked} of {place.name} cannot be used: {why}") from None
     return made
 
 

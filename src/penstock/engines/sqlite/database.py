@@ -45,7 +45,7 @@ class Database:
                 f"cannot open {path}: {error}; does its folder exist, and may you write there?"
             ) from error
         except apsw.NotADBError as error:
-            raise UsageError(f"{path} is not a SQLite database") from error
+            raise UsageError(f"{path} is not a SQLite database; name another file, a new one is made") from error
         except apsw.Error as error:
             raise unavailable(path, error) from error
 

@@ -102,6 +102,8 @@ class SqliteStore(Store):
 
     def _arrive(self) -> Presence:
         try:
+            if self._place.path.is_dir():
+                raise EngineUnavailable(f"{self._place.path} is a folder, not a file; name a file in it")
             return Presence(self._place.beside("-lock"))
         except OSError as error:
             raise EngineUnavailable(
