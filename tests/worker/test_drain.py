@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.support.blocking import unwrap
-from tests.worker.bench import Working, until
+from tests.worker.bench import PATIENCE, Working, until
 
 import penstock
 from penstock import Worker
@@ -49,7 +49,7 @@ class Door:
 
     def reached(self, number: int = 1) -> None:
         for _ in range(number):
-            assert self.inside.acquire(timeout=30)
+            assert self.inside.acquire(timeout=PATIENCE)
 
 
 both = pytest.mark.parametrize("colour", ["loop", "thread"])
@@ -137,11 +137,11 @@ def test_a_thread_that_does_not_look_is_left_behind(q: Any) -> None:
     @q.handler("jobs")
     def job(n: int) -> None:
         inside.set()
-        open_.wait(30)
+        open_.wait(PATIENCE)
 
     job.put(1)
     with Working(q, grace=0) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         working.stop()
         assert working.worker.abandoned == 1
     assert states(q) == [("ready", 0)]
@@ -161,7 +161,7 @@ def test_a_coroutine_that_will_not_be_cancelled_is_left_behind(quick_q: Any, mon
 
     job.put(1)
     with Working(quick_q, grace=0) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         working.worker.stop()
         until(lambda: states(quick_q) == [("ready", 0)])
         open_.set()
@@ -182,7 +182,7 @@ def test_a_handler_that_answers_cancelling_with_an_error_loses_no_attempt(quick_
 
     job.put(1)
     with Working(quick_q, grace=0) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         working.stop()
     assert states(quick_q) == [("ready", 0)]
 
@@ -201,7 +201,7 @@ def test_a_handler_may_use_its_last_moment_to_finish(quick_q: Any) -> None:
 
     task = job.put(1)
     with Working(quick_q, grace=0) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         working.stop()
     assert quick_q.tube("jobs").result(task.id) == "saved"
 

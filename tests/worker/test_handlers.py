@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.worker.bench import Working, until, work
+from tests.worker.bench import PATIENCE, Working, until, work
 
 import penstock
 from penstock import Run, UsageError, current_run
@@ -76,7 +76,7 @@ def test_an_async_handler_stays_awaitable() -> None:
 
 
 def test_workers_run_two_handlers_at_once(memory: Any) -> None:  # case 254
-    meeting = threading.Barrier(2, timeout=30)
+    meeting = threading.Barrier(2, timeout=PATIENCE)
 
     @memory.handler("jobs", retry=0, max_attempts=1)
     def meet(data: Any) -> None:
@@ -89,13 +89,16 @@ def test_workers_run_two_handlers_at_once(memory: Any) -> None:  # case 254
 def test_no_more_handlers_run_than_the_worker_has_slots(q: Any) -> None:  # case 287
     running, most = 0, 0
     lock = threading.Lock()
+    meeting = threading.Barrier(2, timeout=PATIENCE)
 
-    @q.handler("jobs")
-    def job(data: Any) -> None:
+    @q.handler("jobs", max_attempts=1)
+    def job(n: int) -> None:
         nonlocal running, most
         with lock:
             running += 1
             most = max(most, running)
+        if n < 2:
+            meeting.wait()
         threading.Event().wait(0.002)
         with lock:
             running -= 1
@@ -468,7 +471,7 @@ def test_a_handler_in_a_process_is_no_async_function() -> None:
 def test_a_parameter_called_run_gets_the_run(q: Any) -> None:
     seen: list[Any] = []
 
-    @q.handler("jobs", max_attempts=7, attempt_limit=60)
+    @q.handler("jobs", max_attempts=7, attempt_limit=600)
     def job(data: Any, run: Run) -> None:
         seen.append(run)
 
@@ -478,7 +481,7 @@ def test_a_parameter_called_run_gets_the_run(q: Any) -> None:
     assert isinstance(run, Run)
     assert (run.data, run.attempt, run.last_attempt, run.cancelled) == ({"n": 1}, 1, False, False)
     assert (run.task.id, run.task.lane, run.task.key, run.task.max_attempts) == (task.id, "a", "k", 7)
-    assert 0 < run.time_left <= 60
+    assert 0 < run.time_left <= 600
     assert run.facts == {"tube": "jobs", "task_id": task.id, "attempt": 1, "lane": "a", "key": "k"}
     assert isinstance(run.task.token, int)
     assert "jobs" in repr(run)
@@ -540,7 +543,7 @@ def test_the_current_run_is_known_everywhere_below_the_handler(q: Any) -> None:
 
 def test_runs_at_the_same_time_do_not_mix(memory: Any) -> None:
     seen: list[tuple[Any, Any]] = []
-    meeting = threading.Barrier(4, timeout=30)
+    meeting = threading.Barrier(4, timeout=PATIENCE)
 
     @memory.handler("jobs")
     def job(data: Any) -> None:
@@ -550,29 +553,6 @@ def test_runs_at_the_same_time_do_not_mix(memory: Any) -> None:
     job.put_many(range(4))
     assert work(memory, concurrency=4).ok == 4
     assert sorted(seen) == [(n, n) for n in range(4)]
-
-
-def test_a_handler_may_ask_for_more_time(q: Any) -> None:
-    left: list[float] = []
-
-    @q.handler("jobs", attempt_limit=0.8, max_attempts=1)
-    def job(data: Any, run: Run) -> None:
-        run.task.touch(60)
-        left.append(run.time_left or 0)
-        stopped = run.wait(1.2)
-        left.append(stopped)
-
-    @q.handler("async", attempt_limit=0.8, max_attempts=1)
-    async def in_loop(data: Any, run: Run) -> None:
-        run.task.touch(60)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asyncio.Event().wait(), 1.2)
-
-    job.put(1)
-    in_loop.put(1)
-    tally = work(q)
-    assert (tally.ok, tally.lost) == (2, 0)
-    assert left[0] > 50 and left[1] is False
 
 
 def test_a_handler_may_put_tasks(every_q: Any, request: pytest.FixtureRequest) -> None:

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.worker.bench import Working, work
+from tests.worker.bench import PATIENCE, Later, Still, Working, until, work
 
 import penstock
 from penstock import Abort, Bury, Release, Run, UsageError, current_run
@@ -225,8 +225,10 @@ def test_middleware_has_the_context_of_the_handler(memory: Any) -> None:
     assert request.get() == "none"
 
 
-def test_a_run_that_is_late_is_cancelled_through_its_middleware(q: Any) -> None:
+def test_a_run_that_is_late_is_cancelled_through_its_middleware(still: Still, later: Later) -> None:
+    q = still.connect()
     seen: list[str] = []
+    inside = threading.Event()
 
     @q.middleware
     async def around(run: Run, go_on: Any) -> Any:
@@ -237,10 +239,15 @@ def test_a_run_that_is_late_is_cancelled_through_its_middleware(q: Any) -> None:
             raise
 
     async def job(data: Any) -> None:
+        inside.set()
         await asyncio.Event().wait()
 
-    task = q.handler("jobs", attempt_limit=0.5, max_attempts=1)(job).put(1)
-    work(q)
+    task = q.handler("jobs", attempt_limit=600, max_attempts=1)(job).put(1)
+    with Working(q) as working:
+        assert inside.wait(PATIENCE)
+        later(600)
+        until(lambda: working.tally.trouble)
+        still.clock.advance(600)
     assert seen == ["late"]
     assert q.tube("jobs").peek(task.id).reason == "lost"
 
@@ -259,7 +266,7 @@ def test_middleware_of_schedules_is_none(q: Any) -> None:
         ran.set()
 
     with Working(q):
-        assert ran.wait(30)
+        assert ran.wait(PATIENCE)
     assert tubes == {"beat"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.worker.bench import Bench, until, work
+from tests.worker.bench import PATIENCE, Bench, until, work
 
 import penstock
 from penstock import Worker, testing
@@ -26,7 +26,7 @@ class Running:
         self._worker.on_start = self.begun.set
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-        assert self.begun.wait(30)
+        assert self.begun.wait(PATIENCE)
 
     def _run(self) -> None:
         self.outcome.append(self._worker.run(until_empty=True, signals=False, **self._options))
@@ -40,7 +40,7 @@ class Running:
         self.ended()
 
     def ended(self) -> Any:
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert self.outcome, "it does not end"
         return self.outcome[0]
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 from tests.support.watching import Events
-from tests.worker.bench import Bench, Working, until, until_state, work
+from tests.worker.bench import PATIENCE, Bench, Later, Still, Working, until, until_state, work
 
 import penstock
 from penstock import Exponential, Run
+
+LIMIT = 600.0
+"""Seconds that a run may last; over when a test says so."""
 
 
 def failing(calls: list[Any]) -> Any:
@@ -125,13 +128,13 @@ def check_delays(q: Any, policy: Any, delays: list[float]) -> None:
         tube.switch(task.id, "ready")
 
 
-def test_the_defaults_are_25_attempts_ever_later(q: Any) -> None:  # case 253
+def test_the_defaults_are_25_attempts_ever_later(still: Still) -> None:  # case 253
+    q = still.connect()
     task = q.handler("jobs")(failing([])).put(1)
-    before = datetime.now(UTC)
     work(q, horizon=0)
     found = q.tube("jobs").peek(task.id)
     assert (found.state, found.max_attempts) == ("delayed", 25)
-    assert timedelta(seconds=0.9) <= found.ready_at - before
+    assert timedelta(seconds=0.9) <= found.ready_at - found.created_at <= timedelta(seconds=1.1)
     assert q.tube("jobs").options["retry"] == Exponential(jitter=0.1)
 
 
@@ -173,27 +176,36 @@ def test_add_retries_lets_a_worker_try_again(q: Any) -> None:  # cases 304, 305
     assert q.tube("jobs").peek(task.id).reason == "no_attempts"
 
 
-def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(q: Any) -> None:  # cases 304, 305, 306, 308
+def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(
+    still: Still, later: Later
+) -> None:  # cases 304, 305, 306, 308
+    q = still.connect()
     runs: list[str] = []
+    slow = threading.Event()
 
     def job(data: str, run: Run) -> None:
         runs.append(data)
         if data == "abort":
             raise penstock.Abort
         if data == "slow" and run.attempt == 1:
-            run.wait(30)
+            slow.set()
+            run.wait(PATIENCE)
         if data == "fail":
             raise ValueError
 
     options: dict[str, Any] = {"keep": True, "keep_failed": True, "max_attempts": 1, "retry": 0}
     handler = q.handler("jobs", **options)(job)
     other = q.handler("other", **options)(job)
-    tasks = {data: handler.put(data, ttr=0.5 if data == "slow" else None) for data in ("fail", "abort", "slow", "ok")}
+    tasks = {data: handler.put(data, ttr=LIMIT if data == "slow" else None) for data in ("fail", "abort", "slow", "ok")}
     tasks["cancelled"] = handler.put("cancelled", key="c")
     tasks["expired"] = handler.put("expired", ttl=0)
     apart = other.put("fail")
     q.tube("jobs").cancel(key="c")
-    work(q)
+    with Working(q) as working:
+        assert slow.wait(PATIENCE)
+        later(LIMIT)
+        until(lambda: working.tally.ok == 1 and working.tally.trouble == 4)
+        still.clock.advance(LIMIT)
     reasons = {data: str(q.tube("jobs").peek(task.id).reason) for data, task in tasks.items()}
     assert list(reasons.values()) == ["no_attempts", "aborted", "lost", "success", "cancelled", "expired"]
     for wrong in (0, -1):
@@ -243,19 +255,27 @@ def test_a_repeating_task_that_fails_waits_its_retry_delay(q: Any) -> None:  # c
     assert timedelta(seconds=999) < found.ready_at - before < timedelta(seconds=1100)
 
 
-def test_a_repeating_task_neither_gets_lost_nor_expires(q: Any) -> None:  # cases 289, 299
+def test_a_repeating_task_neither_gets_lost_nor_expires(still: Still, later: Later) -> None:  # cases 289, 299
+    q = still.connect()
     runs: list[int] = []
 
-    @q.handler("jobs", max_attempts=2, attempt_limit=0.5, ttl=0.2)
+    @q.handler("jobs", max_attempts=2, attempt_limit=LIMIT, ttl=0.4 * LIMIT)
     def job(data: Any, run: Run) -> None:
         runs.append(run.attempt)
         if len(runs) == 1:
-            run.wait(30)
+            run.wait(PATIENCE)
 
-    job.put(1, repeat=0.15)
-    with Working(q):
-        until(lambda: len(runs) >= 4)
-    assert runs[:4] == [1, 2, 1, 1]
+    job.put(1, repeat=0.3 * LIMIT)
+    with Working(q) as working:
+        until(lambda: len(runs) == 1)
+        later(LIMIT)
+        until(lambda: working.tally.lost)
+        still.clock.advance(LIMIT)
+        for number in (3, 4):
+            until(lambda: q.tube("jobs").statistics().tasks["delayed"] == 1)
+            still.clock.advance(0.3 * LIMIT)
+            until(lambda number=number: len(runs) == number)
+    assert runs == [1, 2, 1, 1]
 
 
 # -- time ------------------------------------------------------------------------------------------
@@ -325,65 +345,90 @@ def test_a_handler_without_a_limit_has_a_sane_one(q: Any) -> None:  # case 291
 
     q.handler("none")(job).put(1)
     q.handler("zero", attempt_limit=0)(job).put(1)
-    q.handler("own", attempt_limit=60)(job).put(1)
+    q.handler("own", attempt_limit=600)(job).put(1)
     q.handler("never", attempt_limit=None)(job).put(1)
     work(q)
     assert 3500 < limits["none"] <= 3600 and 3500 < limits["zero"] <= 3600
-    assert 50 < limits["own"] <= 60
+    assert 500 < limits["own"] <= 600
     assert limits["never"] is None
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_run_that_takes_too_long_is_told_and_its_task_comes_again(q: Any, colour: str) -> None:  # case 288
+def test_a_run_that_takes_too_long_is_told_and_its_task_comes_again(
+    still: Still, later: Later, colour: str
+) -> None:  # case 288
+    q = still.connect()
+    inside = threading.Event()
     told: list[Any] = []
 
     def job(data: Any, run: Run) -> str:
         if run.attempt == 1:
-            told.append((run.wait(30), run.why, run.time_left))
+            inside.set()
+            told.append((run.wait(PATIENCE), run.why, run.time_left))
         return f"attempt {run.attempt}"
 
     async def ajob(data: Any, run: Run) -> str:
         if run.attempt == 1:
+            inside.set()
             try:
-                await asyncio.wait_for(asyncio.Event().wait(), 30)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 told.append((run.cancelled, run.why, run.time_left))
                 raise
         return f"attempt {run.attempt}"
 
-    handler = q.handler("jobs", attempt_limit=0.5, max_attempts=2, keep=True)(job if colour == "sync" else ajob)
+    handler = q.handler("jobs", attempt_limit=LIMIT, max_attempts=2, keep=True)(job if colour == "sync" else ajob)
     task = handler.put(1)
-    tally = work(q)
-    found = q.tube("jobs").peek(task.id)
+    with Working(q) as working:
+        assert inside.wait(PATIENCE)
+        later(LIMIT)
+        until(lambda: working.tally.trouble)
+        still.clock.advance(LIMIT)
+        found = until_state(q.tube("jobs"), task.id, "done")
     assert told == [(True, "late", 0.0)]
     assert (found.reason, found.result, found.attempt) == ("success", "attempt 2", 2)
-    assert tally.lost == 1
+    assert working.tally.lost == 1
 
 
-def test_a_run_that_takes_too_long_at_its_last_attempt_is_lost(q: Any) -> None:  # case 288
+def test_a_run_that_takes_too_long_at_its_last_attempt_is_lost(still: Still, later: Later) -> None:  # case 288
+    q = still.connect()
+    inside = threading.Event()
+
     def job(data: Any, run: Run) -> str:
-        run.wait(30)
+        inside.set()
+        run.wait(PATIENCE)
         return "too late"
 
-    task = q.handler("jobs", attempt_limit=0.1, max_attempts=1, keep=True)(job).put(1)
-    work(q)
+    task = q.handler("jobs", attempt_limit=LIMIT, max_attempts=1, keep=True)(job).put(1)
+    with Working(q) as working:
+        assert inside.wait(PATIENCE)
+        later(LIMIT)
+        until(lambda: working.tally.trouble)
+        still.clock.advance(LIMIT)
     found = q.tube("jobs").peek(task.id)
     assert (found.state, found.reason, found.result) == ("buried", "lost", None)
 
 
-def test_a_late_result_of_an_old_attempt_is_refused(q: Any) -> None:  # case 290
-    go_on = threading.Event()
+def test_a_late_result_of_an_old_attempt_is_refused(still: Still, later: Later) -> None:  # case 290
+    q = still.connect()
+    inside, go_on = threading.Event(), threading.Event()
 
-    @q.handler("jobs", attempt_limit=0.5, max_attempts=2, keep=True)
+    @q.handler("jobs", attempt_limit=LIMIT, max_attempts=2, keep=True)
     def job(data: Any, run: Run) -> str:
         if run.attempt == 1:
-            go_on.wait(30)
+            inside.set()
+            go_on.wait(PATIENCE)
             return "first"
         go_on.set()
         return "second"
 
     task = job.put(1)
-    work(q, concurrency=2)
+    with Working(q, concurrency=2) as working:
+        assert inside.wait(PATIENCE)
+        later(LIMIT)
+        until(lambda: working.tally.lost)
+        still.clock.advance(LIMIT)
+        until(lambda: (working.tally.ok, working.tally.trouble) == (1, 1))
     assert q.tube("jobs").peek(task.id).result == "second"
 
 

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.children import Children, family
 from tests.support.engines import ENGINES
 from tests.worker import roles
-from tests.worker.bench import Working, until
+from tests.worker.bench import PATIENCE, Working, until
 
 import penstock
 from penstock import UsageError, schedules, testing
@@ -399,12 +399,12 @@ def test_schedules_are_fired_although_every_slot_is_busy(quick: Any) -> None:
     @quick.q.handler("slow")
     def slow(n: int) -> None:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     slow.put(1)
     quick.q.schedule("s", "jobs", every=60)
     with Working(quick.q, concurrency=1) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         quick.clock.advance(60)
         assert quick.settle() == 1
         go_on.set()
@@ -484,7 +484,7 @@ def test_a_lost_endless_task_is_offered_again(quick: Any) -> None:  # case 289
     def endless(n: int, run: penstock.Run) -> None:
         runs.append(run.attempt)
         if len(runs) == 1:
-            assert run.wait(30)
+            assert run.wait(PATIENCE)
             told.set()
 
     task = endless.put(1, repeat=60)
@@ -492,7 +492,7 @@ def test_a_lost_endless_task_is_offered_again(quick: Any) -> None:  # case 289
         until(lambda: runs)
         quick.q.tube("endless").snatch(task.id)
         working.worker._slots.fetcher.check([run.task for run in working.worker._slots.running])  # type: ignore[union-attr]
-        assert told.wait(30)
+        assert told.wait(PATIENCE)
         until(lambda: len(runs) == 2)
         until(lambda: quick.q.tube("endless").statistics().tasks["delayed"] == 1)
     assert runs == [1, 2]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.support.engines import COLOURS, ENGINES
 from tests.support.shop import Shop, shop_on
-from tests.worker.bench import Bench, Working, until, work
+from tests.worker.bench import PATIENCE, Bench, Working, until, work
 
 import penstock
 from penstock import Exponential, Features, Kind, Release, Run, UsageError
@@ -130,7 +130,7 @@ def test_a_handler_that_changes_its_mind_changes_the_tube(bench: Bench) -> None:
 
 def test_two_programs_that_start_at_once_make_one_tube(bench: Bench) -> None:
     queues = [bench.connect() for _ in range(3)]
-    go = threading.Barrier(len(queues), timeout=30)
+    go = threading.Barrier(len(queues), timeout=PATIENCE)
     errors: list[BaseException] = []
 
     def start(queue: Any) -> None:
@@ -145,7 +145,7 @@ def test_two_programs_that_start_at_once_make_one_tube(bench: Bench) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert errors == []
     assert len(queues[0].tube("jobs").tasks()) == 3
 
@@ -241,7 +241,7 @@ def test_a_lane_of_a_utube_is_worked_on_one_by_one(q: Any) -> None:
             most[lane] = max(most[lane], busy[lane])
             if all(busy.values()):
                 together.set()
-        together.wait(1)
+        together.wait(PATIENCE)
         with lock:
             busy[lane] -= 1
 
