@@ -25,6 +25,7 @@ import psycopg
 from psycopg import sql
 from tests.support.reservation import free_port
 from tests.support.shelf import Shelf, make_through
+from tests.support.snapshot import forget
 from tests.support.wires import Rack, open_through
 
 from penstock.engines.postgres import migrations
@@ -452,6 +453,7 @@ class Lot:
         return True
 
     def close(self) -> None:
+        forget(self.name)
         self.rack.close()
         self._connection.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from typing import Any, NamedTuple
 
@@ -117,6 +118,23 @@ def snapshot(url: str) -> Snapshot:
             if attempt == 2:
                 raise
     raise AssertionError
+
+
+def forget(database: str) -> None:
+    """Close what is open to a database of this process that nobody will look at any more."""
+    for key, connection in list(_connections.items()):
+        if key[0] == os.getpid() and (connection.closed or connection.info.dbname == database):
+            del _connections[key]
+            connection.close()
+
+
+def _close(process: int) -> None:
+    if os.getpid() == process:
+        while _connections:
+            _connections.popitem()[1].close()
+
+
+atexit.register(_close, os.getpid())
 
 
 def _connected(place: Place) -> Connection:
