@@ -78,7 +78,7 @@ def test_a_verb_waits_for_the_edit_of_its_row_and_then_knows_better(shop):
             # The row first, then the task, on both sides: nobody waits in a circle.
             clerk.execute("update orders set status = 'B' where id = 1")
         with pytest.raises(LeaseLost):
-            ack.result(30)
+            ack.result(90)
     assert shop.counted(orders) == shop.shown() == {"B": 1}
 
 
@@ -97,7 +97,7 @@ def test_two_sessions_edit_one_row_one_after_the_other(shop):
             one.execute("update orders set status = 'B', prio = 3 where id = 1")
             second = pool.submit(two.execute, "update orders set status = 'R', tries = 5 where id = 1")
             wait_for_lock(shop)
-        second.result(30)
+        second.result(90)
     task = orders.take()
     assert (task.pri, task.attempt) == (3, 6)
     assert shop.counted(orders) == shop.shown() == {"T": 1}
@@ -108,7 +108,7 @@ def test_sessions_that_insert_text_keys_at_once_do_not_wait_for_each_other(shop)
     orders = shop.orders({"id": "required"}, {"status": "status"})
     with shop.connect() as one, shop.connect() as two:
         for session in (one, two):
-            session.execute("set lock_timeout = '100ms'")
+            session.execute("set lock_timeout = '60s'")
             session.execute("begin")
         one.execute("insert into orders values ('b', 'R')")
         two.execute("insert into orders values ('a', 'R')")
@@ -126,15 +126,19 @@ def test_workers_and_clerks_at_once_lose_nothing(shop):
     orders = shop.orders({**AUTO, "keep": True}, lane_concurrency=2)
     shop.q.close()
     done: list[int] = []
+    edited = threading.Event()
 
     def work() -> None:
         with penstock.connect(shop.bench.url) as q:
             tube = q.tube("orders")
-            while (task := tube.take(timeout=1)) is not None:
-                try:
-                    done.append(task.ack(update={"amount": 2}).id)
-                except LeaseLost:
-                    pass
+            over = False
+            while not over:
+                over = edited.is_set()
+                while (task := tube.take(timeout=0 if over else 0.1)) is not None:
+                    try:
+                        done.append(task.ack(update={"amount": 2}).id)
+                    except LeaseLost:
+                        pass
 
     def edit(seed: int) -> None:
         with shop.connect() as clerk:
@@ -146,8 +150,14 @@ def test_workers_and_clerks_at_once_lose_nothing(shop):
                     clerk.execute("update orders set status = 'R' where id = %s and status = 'T'", (number - 2,))
 
     with ThreadPoolExecutor(4) as pool:
-        for future in [pool.submit(work), pool.submit(work), pool.submit(edit, 0), pool.submit(edit, 1)]:
-            future.result(100)
+        workers = [pool.submit(work), pool.submit(work)]
+        try:
+            for clerk in [pool.submit(edit, 0), pool.submit(edit, 1)]:
+                clerk.result(100)
+        finally:
+            edited.set()
+        for worker in workers:
+            worker.result(100)
     orders = shop.bench.connect(clock=None).tube("orders")
     assert set(done) == set(range(120))
     assert shop.letters() == {"D": 120}

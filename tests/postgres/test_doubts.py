@@ -91,7 +91,7 @@ def test_a_wall_clock_that_is_set_back_does_not_stop_the_time(monkeypatch):
 
 
 def test_a_call_does_not_carry_the_sessions_that_are_in_no_doubt(place):
-    with closing(penstock.connect(place)) as q:
+    with closing(penstock.connect(place, clock=ManualClock())) as q:
         q.create_tube("jobs")
         store = q._engine.store
         sessions = [new_session(None) for _ in range(200)]

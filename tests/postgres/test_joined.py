@@ -68,7 +68,7 @@ def own(url: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def other(url: str) -> Iterator[Connection]:
-    with psycopg.connect(Place.parse(url).conninfo, options="-c lock_timeout=20s") as connection:
+    with psycopg.connect(Place.parse(url).conninfo, options="-c lock_timeout=60s") as connection:
         yield connection
         connection.rollback()
 
@@ -381,7 +381,7 @@ def test_a_waiting_taker_is_woken_by_the_commit_of_the_caller(q, jobs, own):
 
 
 def heard(listener: Connection) -> list[int]:
-    return [int(note.payload) for note in listener.notifies(timeout=20, stop_after=1)]
+    return [int(note.payload) for note in listener.notifies(timeout=60, stop_after=1)]
 
 
 def test_a_joined_put_and_ack_notify_although_nobody_waits_yet(url, q, jobs, own):

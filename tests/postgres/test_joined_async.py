@@ -156,7 +156,7 @@ def test_a_connection_that_the_server_has_ended_is_unavailable(play, url):
         jobs = await q.create_tube("jobs")
         await jobs.put("x", transaction=own)
         with psycopg.connect(Place.parse(url).conninfo) as other:
-            other.execute("select pg_terminate_backend(%s, 20000)", [own.info.backend_pid])
+            other.execute("select pg_terminate_backend(%s, 60000)", [own.info.backend_pid])
         with pytest.raises(EngineUnavailable):
             await jobs.put("y", transaction=own)
         assert await data(jobs) == []

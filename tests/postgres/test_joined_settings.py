@@ -50,7 +50,7 @@ def own(url: str) -> Iterator[Connection]:
 
 @pytest.fixture
 def other(url: str) -> Iterator[Connection]:
-    with psycopg.connect(Place.parse(url).conninfo, options="-c lock_timeout=20s") as connection:
+    with psycopg.connect(Place.parse(url).conninfo, options="-c lock_timeout=60s") as connection:
         yield connection
         connection.rollback()
 
@@ -99,7 +99,7 @@ def test_a_closed_connection_is_refused(jobs, own):
 
 def test_a_connection_that_the_server_has_ended_is_unavailable(jobs, own, other):
     jobs.put("x", transaction=own)
-    other.execute("select pg_terminate_backend(%s, 20000)", [own.info.backend_pid])
+    other.execute("select pg_terminate_backend(%s, 60000)", [own.info.backend_pid])
     with pytest.raises(penstock.EngineUnavailable) as caught:
         jobs.put("y", transaction=own)
     assert caught.value.outcome == "not_done"

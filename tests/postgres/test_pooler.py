@@ -98,7 +98,7 @@ def test_processes_share_two_connections_and_do_each_task_once(url, pooler):
         assert [worker.exit() for worker in workers] == [0] * 3
         done = Counter(line[1] for line in lines if line[0] == "did")
         assert done == Counter(f"{name}:{n}" for name in "abc" for n in range(40))
-        assert backends() <= 2
+        until(lambda: backends() <= 2, "there are more of them")  # who has closed one is there for a moment still
 
 
 def backends() -> Any:

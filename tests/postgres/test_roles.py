@@ -213,7 +213,7 @@ def test_nothing_in_the_callers_path_is_run_by_the_owner(login, owner, q):
 
 def use_everything(role: Psql) -> None:
     role.rows(
-        "select penstock.put('jobs', '1', lane => 'a', delay => 0, ttl => 5, key => 'k', on_conflict => 'ignore')"
+        "select penstock.put('jobs', '1', lane => 'a', delay => 0, ttl => 5000, key => 'k', on_conflict => 'ignore')"
     )
     session = role.rows("select penstock.new_session('x')")[0][0]
     (row,) = role.rows("select penstock.take('jobs', session => %s)", session)

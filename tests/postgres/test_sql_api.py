@@ -94,14 +94,14 @@ def test_entries_have_options_of_their_own(q, psql):
     jobs = q.create_tube("jobs")
     psql.rows(
         """select * from penstock.put_entries('jobs', '[
-            {"data": 1, "key": "a", "keep": true, "delay": 5},
-            {"data": 2, "key": 7, "ttl": "derived", "ttr": 2, "max_attempts": 3},
+            {"data": 1, "key": "a", "keep": true, "delay": 500},
+            {"data": 2, "key": 7, "ttl": "derived", "ttr": 200, "max_attempts": 3},
             {"data": 3, "key": "a", "on_conflict": "ignore"}
         ]')"""
     )
     one, two = jobs.tasks()
     assert (one.data, one.key, one.state) == (1, "a", "delayed")
-    assert (two.data, two.key, two.ttl) == (2, "7", 6)
+    assert (two.data, two.key, two.ttl) == (2, "7", 600)
     for wrong in ('{"data": 1, "lanes": "x"}', '{"data": 1, "pri": 1.5}', '{"data": 1, "delay": "soon"}', '{"pri": 1}'):
         assert psql.refused("select * from penstock.put_entries('jobs', %s)", f"[{wrong}]")[0] == "PS064"
 
@@ -190,7 +190,7 @@ def test_what_a_person_does(q, psql):
     for id in "1234":
         psql.one("select penstock.bury('jobs', %s, error => 'Bad: luck')", id)
     assert psql.one("select penstock.kick('jobs')") == 1
-    assert psql.one("select state from penstock.dig('jobs', '2', delay => 9)") == "delayed"
+    assert psql.one("select state from penstock.dig('jobs', '2', delay => 900)") == "delayed"
     assert psql.one("select state from penstock.restart('jobs', '2')") == "ready"
     assert psql.one("select penstock.plow('jobs')") == 2
     assert psql.one("select state from penstock.switch('jobs', '4', 'buried')") == "buried"
@@ -205,7 +205,7 @@ def test_what_a_person_does(q, psql):
 
 
 def test_counters_lanes_and_tubes_are_those_of_python(q, psql):
-    jobs = q.create_tube("jobs", lane_rate=2, ttr=1.5)
+    jobs = q.create_tube("jobs", lane_rate=2, ttr=1000.5)
     q.create_tube("plain", "fifo")
     jobs.put_many([1, 2, 3], lane="a")
     jobs.take()
@@ -218,7 +218,7 @@ def test_counters_lanes_and_tubes_are_those_of_python(q, psql):
     shown = psql.one("select lane, ready, taken, rate, burst, next_at from penstock.lanes('jobs')")
     assert shown == (lane.name, lane.ready, lane.taken, lane.limits.rate, lane.limits.burst, lane.next_at)
     tubes = psql.rows("select name, kind, ttr from penstock.tubes()")
-    assert tubes == [("jobs", "standard", 1.5), ("plain", "fifo", None)]
+    assert tubes == [("jobs", "standard", 1000.5), ("plain", "fifo", None)]
     assert len(psql.rows("select * from penstock.tasks()")) == 3
 
 
@@ -245,7 +245,7 @@ def test_a_session_that_is_over_finishes_nothing(q, psql, verb):
     id, token = psql.take("jobs")
     psql.do("update penstock.sessions set expires_at = 1, ttl = 1 where name = 'tests'")
     assert psql.refused(f"select penstock.{verb}('jobs', %s, %s, %s)", id, token, psql.session)[0] == "PS076"
-    assert jobs.take().attempt == 2
+    assert jobs.take(timeout=60).attempt == 2
 
 
 def refusals() -> list[tuple[str, Callable[[Any], Any], str]]:
