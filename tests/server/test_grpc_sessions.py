@@ -6,12 +6,13 @@ import threading
 
 import grpc
 import pytest
-from tests.support.grpcs import FOR_EVER, PATIENCE, Client, Feed, Stream, lease
+from tests.support.grpcs import FOR_EVER, GOING, PATIENCE, Client, Feed, Stream, lease
 from tests.support.postgres import until
 from tests.support.servers import Running, run
 
 import penstock
 from penstock.model import errors
+from penstock.server import grpc_calls, grpc_streams
 from penstock.server.settings import Limits
 from penstock.wire import status
 from penstock.wire._generated import penstock_pb2 as pb
@@ -98,10 +99,12 @@ def test_a_keepalive_tells_which_tasks_shall_stop(client):
     assert session.keep_alive() == [one.token]
 
 
-def test_a_silent_client_loses_its_session(client, other):
-    session = client.open(silence_us=SECOND // 5)
+def test_a_silent_client_loses_its_session(client, other, monkeypatch):
+    session = client.open(silence_us=600 * SECOND)
     client.put("jobs", "1")
     client.take("jobs")
+    monkeypatch.setattr(grpc_streams, "SECOND", 6000 * SECOND)  # it is over soon after the next sign of life
+    assert session.keep_alive() == []
     with pytest.raises(grpc.RpcError) as failed:
         next(session.replies)
     assert failed.value.code() == grpc.StatusCode.INVALID_ARGUMENT
@@ -168,10 +171,19 @@ def test_a_cancelled_take_takes_nothing(server, client):
     assert client.take("jobs")[0].attempt == 1
 
 
-def test_a_take_answers_before_its_deadline(client):
+def test_a_take_answers_before_its_deadline(client, monkeypatch):
+    within, found = grpc_calls.Call.within, []
+
+    def looked(call, timeout):
+        found.append((call.context.time_remaining(), within(call, timeout)))
+        return 0.05
+
+    monkeypatch.setattr(grpc_calls.Call, "within", looked)
     client.open()
     asked = pb.TakeRequest(tube="jobs", timeout_us=FOR_EVER)
-    assert list(client.call("Take", asked, timeout=0.5).tasks) == []
+    assert list(client.call("Take", asked).tasks) == []
+    [(left, seconds)] = found
+    assert 0 <= seconds <= left - 1, "a second before that"
 
 
 def test_a_take_ends_with_its_timeout(client):
@@ -231,10 +243,11 @@ def test_leases_outlive_a_restart_of_the_server(tmp_path):
         there.close()
 
 
-def test_a_server_that_retires_leaves_time_to_go_over(tmp_path):
+def test_a_server_that_retires_leaves_time_to_go_over(tmp_path, monkeypatch):
     """The client is told, and resumes the session at the process that listens now: no lease is lost."""
+    monkeypatch.setattr(grpc_streams, "KEPT_TTL", PATIENCE * SECOND)
     place = str(tmp_path / "tasks.db")
-    one = Running(place, port=None, grpc_port=0, drain_seconds=0.2)
+    one = Running(place, port=None, grpc_port=0, drain_seconds=GOING)
     here = Client(one.grpc_url)
     here.create("jobs")
     session = here.open()

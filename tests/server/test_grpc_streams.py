@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
-from tests.support.grpcs import PATIENCE, Client, Feed
+from tests.support.grpcs import GOING, PATIENCE, Client, Feed
 from tests.support.postgres import until
 from tests.support.servers import Running, run
 
@@ -194,10 +194,14 @@ def test_acks_are_answered_while_many_takes_wait(server, client):
     until(lambda: server.server.core.engine.store.waiters == 0, "nobody should wait")
 
 
+def retire(server):
+    run(server.server.retire())
+
+
 def gone_over(tmp_path, leave, **opened):
     """A stream has sent tasks, nobody has said `read`, and its server goes: where, in which session, which tasks."""
     place = str(tmp_path / "tasks.db")
-    one = Running(place, port=None, grpc_port=0, drain_seconds=0.2)
+    one = Running(place, port=None, grpc_port=0, drain_seconds=GOING if leave is retire else 30.0)
     here = Client(one.grpc_url)
     here.create("jobs")
     here.put("jobs", "1", "2")
@@ -213,9 +217,10 @@ def gone_over(tmp_path, leave, **opened):
     return place, one, session.opened.uuid, tasks, last
 
 
-def test_tasks_that_were_sent_stay_with_the_session_when_another_process_takes_over(tmp_path):
+def test_tasks_that_were_sent_stay_with_the_session_when_another_process_takes_over(tmp_path, monkeypatch):
     """The session is resumed there; whether the client has said `read` by then is a matter of luck."""
-    place, one, uuid, tasks, last = gone_over(tmp_path, lambda server: run(server.server.retire()))
+    monkeypatch.setattr(grpc_streams, "KEPT_TTL", PATIENCE * SECOND)
+    place, one, uuid, tasks, last = gone_over(tmp_path, retire)
     assert last == [True]
     with Running(place, port=None, grpc_port=0) as two:
         there = Client(two.grpc_url)
@@ -244,7 +249,7 @@ def test_tasks_that_were_not_read_come_back_with_the_end_of_the_session_and_the_
 
 
 def test_the_last_reply_of_a_server_that_goes_says_that_the_tasks_are_the_clients(tmp_path):
-    one = Running(str(tmp_path / "tasks.db"), port=None, grpc_port=0, drain_seconds=0.2)
+    one = Running(str(tmp_path / "tasks.db"), port=None, grpc_port=0, drain_seconds=GOING)
     here = Client(one.grpc_url)
     here.create("jobs")
     here.open()

@@ -246,10 +246,16 @@ def test_one_that_says_nothing_keeps_nobody_waiting_for_long(tmp_path: Path):
 def test_a_SIGHUP_while_another_one_is_at_work_is_not_lost(tmp_path: Path):
     shell = Shell("tasks.db", tmp_path)
     shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml")
+    file = tmp_path / "logins.toml"
     with Serving(tmp_path, "tasks.db", "--logins", "logins.toml") as server:
-        (tmp_path / "logins.toml").write_text("[ann")
+        file.unlink()
+        os.mkfifo(file, 0o600)  # whoever reads it waits for what is written
         server.process.send_signal(signal.SIGHUP)
         first = server.err.said("is to take over")
         server.process.send_signal(signal.SIGHUP)
         server.err.said("another process is being started already; if that fails, one more is")
+        file.write_text("[ann")
+        ended = server.err.said("ended with status 64, this one goes on")
         server.err.said("is to take over", after=1 + server.err.lines.index(first))
+        file.write_text("[ann")
+        server.err.said("ended with status 64, this one goes on", after=1 + server.err.lines.index(ended))

@@ -19,7 +19,7 @@ from penstock.model import ops
 from penstock.model.session import new_session
 from penstock.model.task import Draft
 from penstock.model.tube import KINDS, new_tube
-from penstock.server import logins
+from penstock.server import connection, logins
 from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 from penstock.wire import codec, talk
@@ -231,7 +231,8 @@ def test_what_comes_before_a_login_is_short(tmp_path: Path) -> None:
         client.close()
 
 
-def test_the_refusal_of_a_frame_that_is_too_long_arrives_while_it_is_sent() -> None:
+def test_the_refusal_of_a_frame_that_is_too_long_arrives_while_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "PARTING", 600.0)
     with Running("memory:", limits=Limits(frame=1000)) as server, Raw(server.server.port()) as raw:
         raw.send(b"\xce\x00\x40\x00\x00" + b"x" * (1 << 20))
         raw.send(b"x" * (1 << 20))

@@ -10,14 +10,26 @@ from typing import Any
 import grpc
 from tests.support.servers import Running
 
+from penstock.server import grpc_door
 from penstock.server.settings import Limits
 from penstock.wire._generated import penstock_pb2 as pb
 from penstock.wire._generated import penstock_pb2_grpc
 
 PATIENCE = 90
 """Seconds after which a call that should have been answered fails its test."""
+grpc_door.CLOSING_SECONDS = float(PATIENCE)
 FOR_EVER = 101 * 365 * 24 * 3600 * 1_000_000
 """Microseconds: more than a century."""
+
+
+class Brief(float):
+    """Seconds in which clients go over to another process: a long time, but they are sent there in a moment."""
+
+    def __truediv__(self, other: object) -> float:
+        return 0.05
+
+
+GOING = Brief(PATIENCE)
 
 
 class Feed:
