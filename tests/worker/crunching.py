@@ -33,6 +33,13 @@ def say_goodbye() -> None:
     os._exit(3)
 
 
+def wait_for(path: str) -> None:
+    """Until there is a file of that name."""
+    pause = threading.Event()
+    while not os.path.exists(path):
+        pause.wait(0.005)
+
+
 def leave_one_behind() -> None:
     """A process that outlives this one, and has its pipes."""
     if os.fork() == 0:
@@ -58,7 +65,7 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
     "return": lambda value: value,
     "pid": lambda value: os.getpid(),
     "count": lambda value: calls.append(value) or len(calls),  # type: ignore[func-returns-value]
-    "wait": lambda seconds: threading.Event().wait(seconds),
+    "wait": lambda path: wait_for(path),
     "object": lambda value: object(),
     "coroutine": lambda value: nap(),
     "raise": lambda value: throw(ValueError("odd ä\0\ud800")),

@@ -9,16 +9,18 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.worker import crunching
-from tests.worker.bench import Working, until, until_state, work
+from tests.worker.bench import PATIENCE, Later, Working, until, until_state, work
 from tests.worker.crunching import DEEDS, Order
 
 import penstock
 from penstock import UsageError
+from penstock.testing import ManualClock
 from penstock.worker import processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,31 +101,63 @@ def test_a_process_that_dies_while_idle_costs_nothing() -> None:
     assert (task.attempt, task.result != pid) == (1, True)
 
 
-def test_a_handler_over_its_limit_is_killed(tmp_path: Path) -> None:  # case 288
-    q = penstock.connect("memory:")
+LIMIT = 600.0
+"""Seconds that a run may last; over when a test says so."""
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def q_still(clock: ManualClock) -> Iterator[Any]:
+    """A queue in memory in which time goes on when a test says so."""
+    with penstock.connect("memory:", clock=clock) as queue:
+        yield queue
+
+
+def words(file: Path) -> list[str]:
+    """What is in a file as soon as there is something."""
+    found: list[str] = until(lambda: file.exists() and file.read_text().split())
+    return found
+
+
+def test_a_handler_over_its_limit_is_killed(
+    q_still: Any, clock: ManualClock, later: Later, tmp_path: Path
+) -> None:  # case 288
     file = tmp_path / "pid"
-    first = q.handler("first", process=True, keep=True)(crunching.total)
-    spin = q.handler("spin", process=True, attempt_limit=1, max_attempts=1)(crunching.spin)
-    task = spin.put(str(file), delay=3600)
-    with Working(q, processes=1) as working:
-        started = first.put([1])
-        until_state(q.tube("first"), started.id, "done")  # and so is the process
-        q.tube("spin").switch(task.id, "ready")
-        found = until_state(q.tube("spin"), task.id, "buried")
+    spin = q_still.handler("spin", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.spin)
+    task = spin.put(str(file))
+    with Working(q_still, processes=1) as working:
+        (pid,) = words(file)
+        later(LIMIT)
+        until(lambda: working.tally.lost)
+        clock.advance(LIMIT)
+        found = until_state(q_still.tube("spin"), task.id, "buried")
     assert (found.reason, working.tally.lost) == ("lost", 1)
     with pytest.raises(ProcessLookupError):
-        os.kill(int(file.read_text()), 0)
+        os.kill(int(pid), 0)
 
 
-def test_tasks_are_not_taken_before_there_is_a_process_for_them() -> None:
-    q = penstock.connect("memory:")
-    act = q.handler("act", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
-    also = q.handler("also", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
-    with Working(q, processes=1, concurrency=10) as working:
-        act.put(Order("return"), ttr=60)  # which starts the process
-        until(lambda: working.tally.ok)
-        act.put_many([Order("wait", 0.4)] * 3)
-        also.put_many([Order("wait", 0.4)] * 3)
+def taken(q: Any) -> int:
+    """How many tasks are taken in all tubes."""
+    return sum(tube.tasks["taken"] for tube in q.statistics().values())
+
+
+def test_tasks_are_not_taken_before_there_is_a_process_for_them(q_still: Any, later: Later, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": LIMIT, "max_attempts": 1}
+    act = q_still.handler("act", **options)(crunching.act)
+    also = q_still.handler("also", **options)(crunching.act)
+    gate = tmp_path / "gate"
+    with Working(q_still, processes=1, concurrency=10) as working:
+        act.put(Order("wait", str(gate)), ttr=100 * LIMIT)  # which keeps the process
+        until(lambda: working.tally.busy)
+        act.put_many([Order("return")] * 3)
+        also.put_many([Order("return")] * 3)
+        until(lambda: taken(q_still) == 1)
+        later(LIMIT)
+        gate.touch()
         until(lambda: working.tally.ok + working.tally.trouble + working.tally.lost == 7)
     assert (working.tally.ok, working.tally.lost) == (7, 0)
 
@@ -134,20 +168,26 @@ def is_there(pid: int) -> bool:
     return done.stdout.strip()[:1] not in ("", "Z")
 
 
-def test_what_a_handler_over_its_limit_has_started_ends_with_it(tmp_path: Path) -> None:
-    q = penstock.connect("memory:")
+def test_what_a_handler_over_its_limit_has_started_ends_with_it(q_still: Any, later: Later, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    handler = q.handler("jobs", process=True, attempt_limit=1, max_attempts=1)(crunching.leave_behind)
-    task = handler.put(str(file))
-    with Working(q, processes=1):
-        until_state(q.tube("jobs"), task.id, "buried")
-    until(lambda: not any(is_there(int(pid)) for pid in file.read_text().split()))
+    handler = q_still.handler("jobs", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.leave_behind)
+    handler.put(str(file))
+    with Working(q_still, processes=1) as working:
+        pids = words(file)
+        later(LIMIT)
+        until(lambda: working.tally.lost)
+    assert len(pids) == 2
+    until(lambda: not any(is_there(int(pid)) for pid in pids))
 
 
 SLOW = """
-import threading, penstock
+import pathlib, threading, penstock
 q = penstock.connect("memory:")
-threading.Event().wait(2)
+here = pathlib.Path(__file__).parent
+with (here / "importing").open("a") as file:
+    file.write("x ")
+while not (here / "go").exists():
+    threading.Event().wait(0.005)
 
 def total(numbers):
     return sum(numbers)
@@ -155,25 +195,40 @@ def total(numbers):
 
 
 def test_the_time_of_a_task_does_not_run_while_its_process_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    q_still: Any, later: Later, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_to_import.py").write_text(SLOW)
+    importing, go = tmp_path / "importing", tmp_path / "go"
+    go.touch()
     monkeypatch.syspath_prepend(str(tmp_path))
     slow = importlib.import_module("slow_to_import")
-    q = penstock.connect("memory:")
-    handler = q.handler("jobs", process=True, keep=True, attempt_limit=1.5, max_attempts=1)(slow.total)
-    also = q.handler("also", process=True, attempt_limit=1.5, max_attempts=1)(crunching.act)
-    tasks = [handler.put([1, 2]), also.put(Order("kill")), handler.put([3])]
-    tally = work(q, processes=1)
-    assert [q.tube("jobs").peek(tasks[n].id).reason for n in (0, 2)] == ["success", "success"]
-    assert (tally.ok, tally.trouble, tally.lost) == (2, 1, 0)
+    options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": LIMIT, "max_attempts": 1}
+    handler = q_still.handler("jobs", **options)(slow.total)
+    also = q_still.handler("also", **options)(crunching.act)
+
+    def starts_slowly(number: int) -> None:
+        """Put a task while a process starts, the so-manieth that imports the module."""
+        task = handler.put([number])
+        until(lambda: len(words(importing)) == number)
+        until(lambda: taken(q_still) == 0)
+        later(LIMIT)
+        go.touch()
+        assert until_state(q_still.tube("jobs"), task.id, "done").result == number
+        go.unlink()
+
+    go.unlink()
+    with Working(q_still, processes=1) as working:
+        starts_slowly(2)
+        until_state(q_still.tube("also"), also.put(Order("kill")).id, "buried")
+        starts_slowly(3)
+    assert (working.tally.ok, working.tally.trouble, working.tally.lost) == (2, 1, 0)
 
 
-def test_one_process_has_one_task_although_several_tubes_have_some_at_once() -> None:
+def test_one_process_has_one_task_although_several_tubes_have_some_at_once(tmp_path: Path) -> None:
     q = penstock.connect("memory:")
     names = [f"tube-{n}" for n in range(4)]
-    options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": 1.5, "max_attempts": 1}
-    handlers = [q.handler(name, **options)(crunching.act) for name in names]
+    handlers = [q.handler(name, process=True, keep=True, max_attempts=1)(crunching.act) for name in names]
+    gate = tmp_path / "gate"
     with Working(q, processes=1, concurrency=10) as working:
         handlers[0].put(Order("return"))
         until(lambda: working.tally.ok)
@@ -181,9 +236,13 @@ def test_one_process_has_one_task_although_several_tubes_have_some_at_once() -> 
         tubes = [q.tube(name) for name in names]
         with q.transaction() as together:
             for tube in tubes:
-                tube.put({"do": "wait", "with_": 0.8}, transaction=together)
+                tube.put({"do": "wait", "with_": str(gate)}, transaction=together)
+        until(lambda: working.tally.busy)
+        until(lambda: taken(q) == 1)
+        gate.touch()
         until(lambda: working.tally.ok + working.tally.lost == 5)
     assert (working.tally.ok, working.tally.lost) == (5, 0)
+    assert [task.attempt for tube in tubes for task in tube.tasks()] == [1] * 5
 
 
 def test_a_process_is_ready_before_there_is_a_task_and_again_after_a_crash() -> None:
@@ -212,13 +271,13 @@ def test_a_worker_that_is_told_to_stop_now_kills_what_runs(tmp_path: Path) -> No
 
 def test_a_handler_in_a_process_knows_its_run() -> None:
     q = penstock.connect("memory:")
-    handler = q.handler("jobs", process=True, keep=True, attempt_limit=60, max_attempts=2)(crunching.facts)
+    handler = q.handler("jobs", process=True, keep=True, attempt_limit=600, max_attempts=2)(crunching.facts)
     task = handler.put({"n": 1}, lane="a", key="k", pri=7)
     work(q, processes=1)
     told = q.tube("jobs").peek(task.id).result
     assert told["task"] == [task.id, "jobs", {"n": 1}, "a", "k", 7, 2]
     assert (told["same"], told["attempt"]) == (True, [1, False, False])
-    assert 0 < told["left"] <= 60 and isinstance(told["token"], int)
+    assert 0 < told["left"] <= 600 and isinstance(told["token"], int)
     assert told["facts"] == {"tube": "jobs", "task_id": task.id, "attempt": 1, "lane": "a", "key": "k"}
     assert told["argv"] == sys.argv
     assert told["path"] == ("PYTHONPATH" in os.environ)
@@ -297,6 +356,7 @@ def crawl(page: Page, run: penstock.Run) -> str:
 """
 MAIN = """
 if __name__ == "__main__":
+    penstock.worker.processes.TIME_TO_END = 60
     task = crawl.put(Page("ä"))
     tally = penstock.Worker(q, processes=1).run(until_empty=True)
     print(tally.ok, q.tube("pages").peek(task.id).result == f"ä {os.getpid()}")
@@ -316,7 +376,7 @@ def ran(tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
         text=True,
         cwd=tmp_path,
         env=environment,
-        timeout=60,
+        timeout=PATIENCE,
     )
 
 
