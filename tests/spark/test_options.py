@@ -11,7 +11,7 @@ from pyspark.sql.types import BinaryType, DoubleType, LongType, StringType, Stru
 from tests.support import postgres
 
 import penstock
-from penstock import UsageError
+from penstock import EngineUnavailable, UsageError
 from penstock.model import ops
 from penstock.spark import claims, events, reading, schemas, stores
 from penstock.spark.format import PenstockSource
@@ -130,6 +130,14 @@ def test_a_file_is_refused_on_another_machine(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="SQLite needs all executors on the machine of the driver; use PostgreSQL"):
         place.store()
     stores.close_all()
+
+
+def test_a_wrong_name_makes_no_file(tmp_path):
+    place = Place(Options({"url": str(tmp_path / "taks.db")}))
+    for use in (place.store, place.borrowed):
+        with pytest.raises(EngineUnavailable, match=r"there is no file .*taks.db; `penstock create TUBE --url"):
+            use()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_parameters_of_the_last_query_count():

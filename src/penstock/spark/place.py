@@ -40,4 +40,5 @@ class Place:
     def _here(self) -> str:
         url = stores.absolute(resolved(self._url))
         stores.check_machine(url, self._machine)
+        stores.check_there(url)
         return url

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.engines import Engine, engine_name, open_engine, store_name
-from penstock.model.errors import UsageError
+from penstock.model.errors import EngineUnavailable, UsageError
 
 IDLE = 10.0
 """Seconds that a store which was given back stays open: the next partition or batch often wants it."""
@@ -127,6 +127,18 @@ def absolute(url: str) -> str:
 
         return str(Place.parse(url).name)
     return url
+
+
+def check_there(url: str) -> None:
+    """A wrong name makes no file: tubes are made before Spark uses them."""
+    if engine_name(url) == "sqlite":
+        from penstock.engines.sqlite.place import Place
+
+        path = Place.parse(url).path
+        if not path.exists():
+            raise EngineUnavailable(
+                f"there is no file {path}; `penstock create TUBE --url {path}` makes it, with a tube"
+            )
 
 
 def check_machine(url: str, planned_on: str) -> None:
