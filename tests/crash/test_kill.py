@@ -128,7 +128,7 @@ def test_nothing_is_lost_or_done_twice_when_processes_are_killed_at_any_moment(u
         for tube in q.tubes():
             # What the last dead held comes back when their sessions end, if no run has begun since.
             while tube.statistics().tasks["total"]:
-                tasks = tube.take_many(100, timeout=10)
+                tasks = tube.take_many(100, timeout=60)
                 assert tasks, "the dead keep their tasks"
                 for task in tasks:
                     say_took(Log(history), tube.name, task)

@@ -56,7 +56,7 @@ class Meter:
     """Performs ops twice: once so that all is planned and in memory, and once to see what the last of them costs."""
 
     def __init__(self, url: str) -> None:
-        self.caller = Caller(url, "jobs")
+        self.caller = Caller(url, "jobs", 3600 * SECOND)
         self.costs: dict[str, int] = {}
 
     def pages(self, op: ops.Op[Any]) -> int:
@@ -163,7 +163,7 @@ def measure(url: str) -> dict[str, int]:
     if lanes:
         meter.of("put into a full lane", lambda: [put(f"lane{SHORT}")])
     if delay:
-        meter.of("put with delay", lambda: [put(None, delay=SECOND)])
+        meter.of("put with delay", lambda: [put(None, delay=3600 * SECOND)])
         meter.of("what is due", lambda: [put(None, delay=1), ops.Take("jobs", 1, session)])
     meter.of("take", lambda: [ops.Take("jobs", 1, session)])
     meter.of("take many", lambda: [ops.Take("jobs", 10, session)])

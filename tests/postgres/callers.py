@@ -108,9 +108,13 @@ class Caller:
         return int(row[0])
 
     def shape(self, op: ops.Op[Any]) -> Any:
-        """Ops that change a tube: several statements in one transaction."""
-        with self.connection.transaction():
-            return self.do(op)
+        """Ops that change a tube: several statements in one transaction, which is repeated as do() does it."""
+        while True:
+            try:
+                with self.connection.transaction():
+                    return self.do(op)
+            except psycopg.errors.DeadlockDetected:
+                pass
 
     # -- verbs ---------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ def place(lent: str) -> str:
 @pytest.fixture
 def q(place: str) -> Iterator[penstock.Queue]:
     """A queue whose keeper is still: what is known of the time was learned by the calls."""
-    with penstock.connect(place) as queue:
+    with penstock.connect(place, session_ttl=100_000) as queue:
         store = queue._engine.store
         store._keeper.stop()
         store.tick()
@@ -51,7 +51,7 @@ def moment(q: penstock.Queue, tube: str, column: str, table: str) -> Any:
 
 
 def test_a_taker_in_line_knows_when_the_lane_opens(q):
-    jobs = q.create_tube("jobs", lane_rate=0.1)
+    jobs = q.create_tube("jobs", lane_rate=0.001)
     jobs.put_many([penstock.Entry(data, lane="a") for data in range(2)])
     assert jobs.take(timeout=0).data == 0
     stand_in_line(q, "jobs")
@@ -59,7 +59,7 @@ def test_a_taker_in_line_knows_when_the_lane_opens(q):
 
 
 def test_a_put_into_a_shut_lane_lets_takers_know(q):
-    jobs = q.create_tube("jobs", lane_rate=0.1)
+    jobs = q.create_tube("jobs", lane_rate=0.001)
     jobs.put("first", lane="a")
     jobs.take(timeout=0).ack()
     taker = stand_in_line(q, "jobs")
@@ -74,13 +74,13 @@ def test_a_put_into_a_shut_lane_lets_takers_know(q):
 def test_a_taker_in_line_knows_what_another_has_delayed(q):
     jobs = q.create_tube("jobs")
     with psycopg.connect(q._engine.store.place.conninfo) as connection:
-        jobs.put("later", delay=20, transaction=connection)
+        jobs.put("later", delay=1000, transaction=connection)
     stand_in_line(q, "jobs")
     assert q._engine.store._next_tick == moment(q, "jobs", "due_at", "tasks")
 
 
 def test_many_puts_do_not_ask_each(q):
-    jobs = q.create_tube("jobs", lane_rate=0.1)
+    jobs = q.create_tube("jobs", lane_rate=0.001)
     jobs.put("first", lane="a")
     jobs.take(timeout=0).ack()
     stand_in_line(q, "jobs")

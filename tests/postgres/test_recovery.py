@@ -29,7 +29,7 @@ def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
     if not server.is_running:
         server.start_again()
     server.create_database("here")
-    yield server.url("here", patience="30")
+    yield server.url("here", patience="100")
     if not server.is_running:
         server.start_again()
     server.drop_database("here")
@@ -77,7 +77,7 @@ def test_calls_wait_for_a_server_that_is_away(server, url):
 
 
 def test_a_call_gives_up_when_its_patience_is_over_and_the_queue_goes_on_later(server, url):
-    with penstock.connect(url.replace("patience=30", "patience=0.2")) as q:
+    with penstock.connect(url.replace("patience=100", "patience=0.2")) as q:
         jobs = q.create_tube("jobs", "fifo")
         taker = Background(lambda: jobs.take(timeout=60))
         until(lambda: waiting(q) == 1, "nobody waits")
@@ -110,7 +110,7 @@ def test_sessions_are_kept_alive_after_a_restart(server, url):
 def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server, url):
     done: list[str] = []
     put: list[str] = []
-    stop = threading.Event()
+    stop, all_put = threading.Event(), threading.Event()
     with penstock.connect(url, session_ttl=60) as q:
         jobs = q.create_tube("jobs", "fifo")
 
@@ -122,19 +122,25 @@ def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server
                 put.append(f"{name}{number}")
 
         def consume() -> None:
-            while not stop.is_set() or jobs.statistics().tasks["ready"]:
-                if (task := jobs.take(timeout=0.05)) is not None:
+            over = False
+            while not over:
+                over = all_put.is_set()
+                while (task := jobs.take(timeout=0 if over else 0.05)) is not None:
                     task.ack()
                     done.append(task.data)
 
-        workers = [Background(lambda n=n: produce(n)) for n in "ab"] + [Background(consume) for _ in range(2)]
+        producers = [Background(lambda n=n: produce(n)) for n in "ab"]
+        consumers = [Background(consume) for _ in range(2)]
         for _ in range(25):
             before = len(done)
             server.kill_backends("here")
             until(lambda before=before: len(done) > before + 3, "nobody goes on")
         stop.set()
-        for worker in workers:
-            worker.result()
+        for producer in producers:
+            producer.result()
+        all_put.set()
+        for consumer in consumers:
+            consumer.result()
         assert jobs.statistics().tasks["total"] == 0, "all was found, and nothing is held by a lost reply"
         assert sorted(done) == sorted(put)
 
@@ -144,11 +150,17 @@ def test_a_full_server_is_worked_with_over_the_connection_one_has(server, url):
         jobs = q.create_tube("jobs", "fifo")
         jobs.put("work")
         held = jobs.take()
-        try:
-            while True:
+        first = crowd.enter_context(server.connect("here"))
+        ask = "select count(*) from pg_stat_activity where backend_type = 'client backend' and datname = 'here'"
+
+        def is_full() -> bool:
+            try:
                 crowd.enter_context(server.connect("here"))
-        except psycopg.OperationalError:
-            pass
+            except psycopg.OperationalError:  # who has left another database may be there for a moment still
+                return first.execute(ask).fetchone() == (20,)
+            return False
+
+        until(is_full, "there is room")
         assert jobs.statistics().tasks["taken"] == 1
         with pytest.raises(EngineUnavailable, match="too many clients") as caught:
             penstock.connect(server.url("here", schema="other", patience="0.1"))
@@ -306,13 +318,18 @@ def test_errors_of_the_driver_are_told_as_ours(error, ours):
 
 
 def test_a_statement_that_takes_too_long_is_told_as_ours(server, url):
-    with penstock.connect(f"{url}&notify=off&options=-c%20statement_timeout%3D300") as q:
+    with penstock.connect(f"{url}&notify=off") as q:
         jobs = q.create_tube("jobs", "fifo")
         jobs.put("x")
         with server.connect("here") as blocker:
+            others = "select pg_terminate_backend(pid, 60000) from pg_stat_activity where application_name = 'penstock'"
+            blocker.execute("alter database here set statement_timeout = '300ms'")
             blocker.execute("begin")
             blocker.execute("lock table penstock.tasks_1 in access exclusive mode")
+            blocker.execute(others)  # they come back with the new setting
             with pytest.raises(EngineUnavailable, match="statement timeout") as caught:
                 jobs.put("y")
             assert caught.value.outcome == "not_done"
+            blocker.execute("alter database here reset statement_timeout; commit")
+            blocker.execute(others)
         assert [task.data for task in jobs.tasks()] == ["x"]

@@ -98,7 +98,9 @@ def test_a_tube_with_lanes_that_nobody_uses_is_read_as_one_without():
 
 def messages(q: penstock.Queue, call: Callable[[], Any]) -> tuple[Any, int]:
     """What a call answers, and how often it asked the server something and waited for the reply."""
-    connection = q._engine.store._connections.main()  # type: ignore[attr-defined]
+    store: Any = q._engine.store
+    store._keeper.stop()  # it uses the same connection
+    connection = store._connections.main()
     with tempfile.TemporaryFile("w+") as trace:
         connection.pgconn.trace(trace.fileno())
         answer = call()
