@@ -106,8 +106,11 @@ def test_sessions_have_their_time_from_the_beginning_of_the_run(server, url):
         jobs.put("work")
         held = jobs.take()
         jobs.put("synced")
-        server.stop("immediate")
+        keeper = q._engine.store._keeper
+        keeper.stop()
+        until(lambda: not keeper._thread.is_alive(), "a sign of life is on its way")
         q._engine.lose(q._session)
+        server.stop("immediate")
         expired = q._engine.clock.now() + 500_000
         until(lambda: q._engine.clock.now() > expired, "time stands still")
         server.start_again()
