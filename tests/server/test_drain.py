@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.cli.shell import PATIENCE
 from tests.server.raw import Raw, call
 from tests.support.reservation import free_port
 from tests.support.serving import Serving
-from tests.worker.bench import until
 
 import penstock
 
@@ -36,12 +34,6 @@ def server(tmp_path: Path, store: str) -> Iterator[Serving]:
     port = str(free_port())
     with Serving(tmp_path, store, "--durability", "relaxed", "--port", port, "--http-port", "0") as running:
         yield running
-
-
-def metrics(server: Serving) -> str:
-    with urllib.request.urlopen(server.http("/metrics"), timeout=PATIENCE) as answer:
-        text: str = answer.read().decode()
-        return text
 
 
 def answered(client: Raw) -> int:
@@ -75,7 +67,7 @@ def test_takes_that_wait_end_with_nothing_and_nobody_new_comes_in(server: Servin
     threads = [threading.Thread(target=take, args=(client,)) for client in clients]
     for thread in threads:
         thread.start()
-    until(lambda: "penstock_server_waiting 5.0" in metrics(server))
+    server.waited_at(5)
     assert server.stop() == 0
     for client, thread in zip(clients, threads, strict=True):
         thread.join(PATIENCE)

@@ -11,6 +11,7 @@ import pytest
 import tarantool
 from tests.cli.shell import PATIENCE
 from tests.server.hammer import Named, Stubborn, Tarantool, made
+from tests.support.reservation import free_port
 from tests.support.serving import Serving
 
 import penstock
@@ -24,16 +25,14 @@ pytestmark = [pytest.mark.filterwarnings("ignore::tarantool.error.NetworkWarning
 def killed_twice(tmp_path: Path, store: str, hands: Callable[[Serving], Stubborn], *words: str) -> None:
     """Run hands while their server is killed and started anew, twice, at its place."""
     made(store)
+    words = ("--port", str(free_port()), *words)
     with Serving(tmp_path, store, *words) as first, hands(first) as working:
-        port = ["--port", str(first.port), *words]
-        if "grpc_port" in first.document:
-            port = ["--port", str(first.port), "--grpc-port", str(first.document["grpc_port"])]
         working.more(SOME)
         first.kill()
-        with Serving(tmp_path, store, *port) as second:
+        with Serving(tmp_path, store, *words) as second:
             working.more(SOME)
             second.kill()
-        with Serving(tmp_path, store, *port):
+        with Serving(tmp_path, store, *words):
             working.more(SOME)
             working.end()
     with penstock.connect(store) as queue:
@@ -56,19 +55,20 @@ def test_clients_of_grpc_lose_nothing_when_servers_are_killed(tmp_path: Path, st
     def hands(server: Serving) -> Stubborn:
         return Stubborn(Named(), lambda: penstock.connect(server.document["urls"]["grpc_port"]))
 
-    killed_twice(tmp_path, store, hands, "--grpc-port", "0")
+    killed_twice(tmp_path, store, hands, "--grpc-port", str(free_port()))
 
 
 def test_a_lease_of_the_library_outlives_a_server_that_was_killed(tmp_path: Path, store: str):
     made(store)
-    with Serving(tmp_path, store) as first:
-        queue = penstock.connect(first.url, session_ttl=60)
+    port = str(free_port())
+    with Serving(tmp_path, store, "--port", port) as first:
+        queue = penstock.connect(first.url, session_ttl=600)
         tube = queue.tube("mail")
         tube.put("a")
         task = tube.take()
         assert task is not None
         first.kill()
-        with Serving(tmp_path, store, "--port", str(first.port)):
+        with Serving(tmp_path, store, "--port", port):
             task.ack()
             with pytest.raises(PenstockError):
                 tube.peek(task.id)
@@ -86,7 +86,9 @@ def test_servers_side_by_side_wake_each_others_takers(tmp_path: Path, database: 
         putter = tarantool.Connection("127.0.0.1", right.port)
         for number in range(20):
             got = list[Any]()
-            thread = threading.Thread(target=lambda got=got: got.append(taker.call("queue.tube.mail:take", (60,)).data))
+            thread = threading.Thread(
+                target=lambda got=got: got.append(taker.call("queue.tube.mail:take", (600,)).data)
+            )
             thread.start()
             putter.call("queue.tube.mail:put", (number,))
             thread.join(PATIENCE)
@@ -123,7 +125,7 @@ def test_one_of_two_is_killed_and_the_other_goes_on_with_all_of_it(tmp_path: Pat
         client = tarantool.Connection("127.0.0.1", right.port)
         seen = set()
         while len(seen) < 10:  # the one that was held comes back with the end of its session
-            found = client.call("queue.tube.mail:take", (60,)).data
+            found = client.call("queue.tube.mail:take", (600,)).data
             seen.add(found[0][2])
             client.call("queue.tube.mail:ack", (found[0][0],))
         assert held[2] in seen

@@ -188,7 +188,7 @@ class Ear:
     def __init__(self, path: Path) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(str(path))
-        self._socket.settimeout(30)
+        self._socket.settimeout(90)
 
     def heard(self) -> dict[str, str]:
         return dict(line.split("=", 1) for line in self._socket.recv(4096).decode().splitlines())

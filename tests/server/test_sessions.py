@@ -19,7 +19,9 @@ from tests.worker.bench import until
 import penstock
 from penstock.engines.line import Taker
 from penstock.model import ops
+from penstock.model.duration import SECOND
 from penstock.model.task import Draft
+from penstock.server import sessions
 from penstock.server.auth import EVERYTHING
 from penstock.server.core import Wait
 from penstock.server.peer import Peer
@@ -29,8 +31,15 @@ from penstock.testing import ManualClock
 TAKE, ACK, PEEK, PUT = (f"queue.tube.jobs:{verb}" for verb in ("take", "ack", "peek", "put"))
 
 
-SOON = 5
+SOON = 90
 """Seconds; a session that the server has lost, and not ended, would end later than that."""
+
+
+@pytest.fixture(autouse=True)
+def _lost_ones_live_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "KEPT_TTL", 10 * SOON * SECOND)
+
+
 STORES = [engine for engine in ENGINES if engine.name in ("memory", "sqlite", "postgres")]
 """What servers serve."""
 
@@ -294,7 +303,7 @@ class SlowTaker(Taker):
 
     def accepts(self, answer: Any) -> bool:
         self.tried.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(90)
         return super().accepts(answer)
 
 
@@ -314,7 +323,7 @@ def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, 
     with core.engine.store._group.alone():  # as if another op took long: the turn is left to the thread
         waiting = run(wait())
         until(lambda: not core.turn.waits)
-    assert waiting.waiter.tried.wait(30)
+    assert waiting.waiter.tried.wait(90)
     run(put_and_leave())
     waiting.waiter.go_on.set()
     until(lambda: answers and placed)
@@ -354,6 +363,7 @@ def test_a_server_that_was_killed_finds_leases_again(tmp_path):  # case 154
     with Serving(tmp_path, "tasks.db") as server:
         client = Client(server.port, encoding=None)
         client.call("queue.create_tube", "jobs", "fifottl")
+        client.call("queue.cfg", {"ttr": 10 * SOON})  # how long leases are found again
         number, left = put(client), put(client)
         client.call(TAKE, 0)
         client.call(TAKE, 0)

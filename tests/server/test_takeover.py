@@ -22,6 +22,12 @@ SOME = 50
 """Tasks that are done before the first takeover, between two, and after the last one; others while one is under way."""
 
 
+def login(folder: Path) -> str:
+    """The secret of `ann`, who may do everything."""
+    words = ["login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml"]
+    return Shell("tasks.db", folder).inside(*words).out.strip()
+
+
 def through_two_takeovers(server: Serving, hammer: Hammer) -> None:
     with hammer:
         hammer.more(SOME)
@@ -49,14 +55,14 @@ def test_clients_of_tarantool_do_not_notice_two_takeovers(tmp_path: Path, store:
 def test_clients_of_the_library_do_not_notice_two_takeovers(tmp_path: Path, store: str):
     made(store)
     with Serving(tmp_path, store, "--durability", "relaxed") as server:
-        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(server.url)))
+        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(server.url, session_ttl=600)))
 
 
 def test_clients_of_grpc_do_not_notice_two_takeovers(tmp_path: Path, store: str):
     made(store)
     with Serving(tmp_path, store, "--grpc-port", "0", "--durability", "relaxed") as server:
         url = server.document["urls"]["grpc_port"]
-        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(url)))
+        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(url, session_ttl=600)))
 
 
 def test_a_lease_of_a_client_of_tarantool_outlives_the_takeover(tmp_path: Path):
@@ -80,10 +86,11 @@ def test_a_lease_of_a_client_of_tarantool_outlives_the_takeover(tmp_path: Path):
 
 def test_a_take_that_waits_at_the_old_process_gets_what_is_put_at_the_new_one(tmp_path: Path, store: str):
     made(store)
-    with Serving(tmp_path, store) as server:
+    with Serving(tmp_path, store, "--http-port", "0") as server:
         waiting, got = connected(server), list[Any]()
-        thread = threading.Thread(target=lambda: got.append(waiting.call("queue.tube.mail:take", (60,)).data))
+        thread = threading.Thread(target=lambda: got.append(waiting.call("queue.tube.mail:take", (600,)).data))
         thread.start()
+        server.waited_at(1)
         server.process.send_signal(signal.SIGHUP)
         server.next()
         server.err.said("has taken over")
@@ -100,10 +107,11 @@ def test_a_take_that_waits_at_the_old_process_gets_what_is_put_at_the_new_one(tm
 def test_takes_that_wait_for_ever_end_with_nothing_when_the_time_is_over(tmp_path: Path):
     store = os.fspath(tmp_path / "tasks.db")
     made(store)
-    with Serving(tmp_path, store, "--drain", "0") as server:
+    with Serving(tmp_path, store, "--drain", "0", "--http-port", "0") as server:
         waiting, got = connected(server), list[Any]()
         thread = threading.Thread(target=lambda: got.append(waiting.call("queue.tube.mail:take", ()).data))
         thread.start()
+        server.waited_at(1)
         server.process.send_signal(signal.SIGHUP)
         server.next()
         assert server.ended() == 0
@@ -114,10 +122,11 @@ def test_takes_that_wait_for_ever_end_with_nothing_when_the_time_is_over(tmp_pat
 
 def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store: str):
     made(store)
-    with Serving(tmp_path, store) as server, penstock.connect(server.url) as queue:
+    with Serving(tmp_path, store, "--http-port", "0") as server, penstock.connect(server.url, session_ttl=600) as queue:
         got = list[Any]()
-        thread = threading.Thread(target=lambda: got.append(queue.tube("mail").take(timeout=60)))
+        thread = threading.Thread(target=lambda: got.append(queue.tube("mail").take(timeout=600)))
         thread.start()
+        server.waited_at(1)
         server.process.send_signal(signal.SIGHUP)
         new = server.next()["pid"]
         assert server.ended() == 0  # though a take was waiting there
@@ -132,16 +141,22 @@ def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store
 
 def test_a_transaction_ends_where_it_began(tmp_path: Path, database: str):
     made(database)
-    with Serving(tmp_path, database) as server, penstock.connect(server.url) as queue:
-        tube = queue.tube("mail")
-        with queue.transaction() as transaction:
-            tube.put(1, transaction=transaction)
+    secret, file = login(tmp_path), tmp_path / "logins.toml"
+    with Serving(tmp_path, database, "--logins", "logins.toml") as server:
+        with penstock.connect(server.url.replace("//", f"//ann:{secret}@")) as queue:
+            tube, known = queue.tube("mail"), file.read_text()
+            file.unlink()
+            os.mkfifo(file, 0o600)  # the new process waits there, for a server keeps no transaction open for long
             server.process.send_signal(signal.SIGHUP)
-            server.next()
-            server.err.said("has taken over")
-            tube.put(2, transaction=transaction)
-        assert [task.data for task in tube.take_many(5)] == [1, 2]
-        assert server.ended() == 0
+            with file.open("w") as pipe, queue.transaction() as transaction:
+                tube.put(1, transaction=transaction)
+                pipe.write(known)
+                pipe.close()
+                server.next()
+                server.err.said("has taken over")
+                tube.put(2, transaction=transaction)
+            assert [task.data for task in tube.take_many(5)] == [1, 2]
+            assert server.ended() == 0
 
 
 def test_async_clients_do_not_notice_either(tmp_path: Path):
@@ -179,8 +194,7 @@ def test_what_is_encrypted_stays_so(tmp_path: Path):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     cert.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
     cert.private_key_pem.write_to_path(tmp_path / "server.key")
-    shell = Shell("tasks.db", tmp_path)
-    secret = shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml").out.strip()
+    secret = login(tmp_path)
     words = ["--tls-cert", "server.pem", "--tls-key", "server.key", "--logins", "logins.toml"]
     with Serving(tmp_path, "tasks.db", *words) as server:
         assert server.url.endswith("?tls=on")

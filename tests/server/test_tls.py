@@ -105,7 +105,7 @@ class Place(NamedTuple):
             more |= {"transport": "ssl", "ssl_ca_file": self.papers.ca}
             if cert is not None:
                 more |= {"ssl_cert_file": cert[0], "ssl_key_file": cert[1]}
-        return tarantool.Connection("127.0.0.1", self.port, reconnect_max_attempts=0, connection_timeout=30, **more)
+        return tarantool.Connection("127.0.0.1", self.port, reconnect_max_attempts=0, connection_timeout=90, **more)
 
 
 @pytest.fixture(params=[(mode, with_logins) for mode in MODES for with_logins in (False, True)], ids=str)
@@ -181,7 +181,7 @@ def wrapped(port: int, ca: str, cert: tuple[str, str] | None = None, **settings:
         setattr(context, name, value)
     if cert is not None:
         context.load_cert_chain(*cert)
-    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), 30), server_hostname="127.0.0.1")
+    return context.wrap_socket(socket.create_connection(("127.0.0.1", port), 90), server_hostname="127.0.0.1")
 
 
 def greeted(connection: ssl.SSLSocket) -> bool:
@@ -222,7 +222,7 @@ def test_old_versions_of_tls_are_refused(papers: Papers, tmp_path: Path):
 
 def test_plain_bytes_to_an_encrypted_port_close_only_their_own_connection(papers: Papers, tmp_path: Path):
     with Running(f"{tmp_path}/tasks.db", tls=Tls(*papers.server)) as running:
-        with socket.create_connection(("127.0.0.1", running.server.port()), 30) as plain:
+        with socket.create_connection(("127.0.0.1", running.server.port()), 90) as plain:
             plain.sendall(b"\xce\x00\x00\x00\x05hello")
             answer = b""
             try:
@@ -237,7 +237,7 @@ def test_plain_bytes_to_an_encrypted_port_close_only_their_own_connection(papers
 def test_who_does_not_finish_the_handshake_is_closed(papers: Papers, tmp_path: Path):
     limits = Limits(login_seconds=0.2)
     running = Running(f"{tmp_path}/tasks.db", tls=Tls(*papers.server), limits=limits)
-    with running, socket.create_connection(("127.0.0.1", running.server.port()), 30) as silent:
+    with running, socket.create_connection(("127.0.0.1", running.server.port()), 90) as silent:
         assert silent.recv(100) == b""
 
 
@@ -316,7 +316,7 @@ def fetched(running: Running, path: str, ca: str, cert: tuple[str, str] | None =
         context.load_cert_chain(*cert)
     request = urllib.request.Request(f"https://127.0.0.1:{running.server.port('http_port')}{path}", headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=30, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=90, context=context) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:
@@ -380,7 +380,7 @@ def test_a_client_says_what_to_change_in_its_url(
 ):
     from penstock.engines.remote import iproto_link
 
-    monkeypatch.setattr(iproto_link, "CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(iproto_link, "CONNECT_SECONDS", 60)
     mine, others = ("port", "grpc_port") if scheme == "penstock" else ("grpc_port", "port")
     store, tls, mtls = f"{tmp_path}/tasks.db", Tls(*papers.server), Tls(*papers.server, papers.ca)
     with (

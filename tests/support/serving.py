@@ -11,12 +11,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import urllib.request
 from pathlib import Path
 from typing import Any, Self
 
 from tests.cli.running import Stream
 from tests.cli.shell import PROGRAM, Shell, started
 from tests.support.forks import Fork
+from tests.worker.bench import until
 
 PATIENCE = 60.0
 
@@ -76,6 +78,15 @@ class Serving:
     def http(self, path: str) -> str:
         """Where something is told over HTTP."""
         return f"{self.document['urls']['http_port']}{path}"
+
+    def waited_at(self, number: int) -> None:
+        """Come back when so many calls wait there; it has to have a port for metrics."""
+
+        def counted() -> bool:
+            with urllib.request.urlopen(self.http("/metrics"), timeout=PATIENCE) as answer:
+                return f"\npenstock_server_waiting {number}.0\n" in answer.read().decode()
+
+        until(counted)
 
     def kill(self) -> None:
         """As power cuts and the kernel do it."""
