@@ -46,6 +46,24 @@ def test_a_queue_that_is_not_there_is_refused_before_spark_starts(shell: Shell):
     assert ran.status == 64 and "a lake is a directory" in ran.err
 
 
+@pytest.mark.parametrize("words", COMMANDS)
+def test_what_cannot_be_a_lake_is_refused_before_spark_starts(shell: Shell, words: str):
+    with penstock.connect(shell.folder / "tasks.db") as queue:
+        queue.create_tube("mail")
+    (shell.folder / "lake").write_text("notes")
+    ran = shell.inside("pipeline", *words.split())
+    assert ran.status == 64 and "cannot be listed, Not a directory: a lake is a directory" in ran.err
+
+
+def test_a_directory_with_other_things_becomes_no_lake(shell: Shell):
+    with penstock.connect(shell.folder / "tasks.db") as queue:
+        queue.create_tube("mail")
+    (shell.folder / "lake").mkdir()
+    (shell.folder / "lake" / "notes").write_text("mine")
+    ran = shell.inside("pipeline", "run", "lake")
+    assert ran.status == 64 and "is no lake and not empty: notes is in it" in ran.err
+
+
 def test_the_group_explains_itself_without_spark(shell: Shell):
     ran = shell.run("pipeline")
     assert ran.status == 0 and "vacuum" in ran.out

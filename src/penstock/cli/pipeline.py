@@ -251,8 +251,7 @@ def _lake(directory: str, new: bool = False) -> Lake:
 
     check_installed()
     found = Lake(directory)
-    if not new:
-        found.needed()
+    found.check_free() if new else found.needed()
     return found
 
 

@@ -122,12 +122,16 @@ class Lake:
     def begin(self) -> Snapshot:
         """The last version; the first one, empty, is made if there is none."""
         while not (found := self.snapshot()).version:
-            if (names := _names(self.root)) and LOG not in names:
-                raise UsageError(
-                    f"{self.root} is no lake and not empty: {sorted(names)[0]} is in it; name a directory that is new"
-                )
+            self.check_free()
             self.publish(found.with_segments(()), ())
         return found
+
+    def check_free(self) -> None:
+        """An error if this is neither a lake nor a directory that can become one."""
+        if (names := _names(self.root)) and LOG not in names:
+            raise UsageError(
+                f"{self.root} is no lake and not empty: {sorted(names)[0]} is in it; name a directory that is new"
+            )
 
     def publish(self, snapshot: Snapshot, added: Iterable[Segment]) -> bool:
         """Make a version count; False if somebody else has made that version before.
@@ -222,6 +226,10 @@ def _names(directory: Path) -> list[str]:
         return os.listdir(directory)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise UsageError(
+            f"{directory} cannot be listed, {error.strerror}: a lake is a directory that you may read and write"
+        ) from None
 
 
 def _make(directory: Path) -> None:
