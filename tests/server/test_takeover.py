@@ -142,21 +142,23 @@ def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store
 def test_a_transaction_ends_where_it_began(tmp_path: Path, database: str):
     made(database)
     secret, file = login(tmp_path), tmp_path / "logins.toml"
-    with Serving(tmp_path, database, "--logins", "logins.toml") as server:
-        with penstock.connect(server.url.replace("//", f"//ann:{secret}@")) as queue:
-            tube, known = queue.tube("mail"), file.read_text()
-            file.unlink()
-            os.mkfifo(file, 0o600)  # the new process waits there, for a server keeps no transaction open for long
-            server.process.send_signal(signal.SIGHUP)
-            with file.open("w") as pipe, queue.transaction() as transaction:
-                tube.put(1, transaction=transaction)
-                pipe.write(known)
-                pipe.close()
-                server.next()
-                server.err.said("has taken over")
-                tube.put(2, transaction=transaction)
-            assert [task.data for task in tube.take_many(5)] == [1, 2]
-            assert server.ended() == 0
+    with (
+        Serving(tmp_path, database, "--logins", "logins.toml") as server,
+        penstock.connect(server.url.replace("//", f"//ann:{secret}@")) as queue,
+    ):
+        tube, known = queue.tube("mail"), file.read_text()
+        file.unlink()
+        os.mkfifo(file, 0o600)  # the new process waits there, for a server keeps no transaction open for long
+        server.process.send_signal(signal.SIGHUP)
+        with file.open("w") as pipe, queue.transaction() as transaction:
+            tube.put(1, transaction=transaction)
+            pipe.write(known)
+            pipe.close()
+            server.next()
+            server.err.said("has taken over")
+            tube.put(2, transaction=transaction)
+        assert [task.data for task in tube.take_many(5)] == [1, 2]
+        assert server.ended() == 0
 
 
 def test_async_clients_do_not_notice_either(tmp_path: Path):
