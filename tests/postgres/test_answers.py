@@ -19,7 +19,7 @@ def place(lent: str) -> str:
 
 @pytest.mark.parametrize("task_id", IDS, ids=repr)
 def test_ids_come_back_as_they_were_given(place, task_id):
-    with penstock.connect(place) as q:
+    with penstock.connect(place, session_ttl=1000) as q:  # a sign of life on its way would hold back the history
         jobs = q.create_tube("jobs", id="required", history=True)
         assert jobs.put("data", id=task_id).id == task_id
         assert jobs.take().id == task_id

@@ -9,12 +9,16 @@ from penstock.engines import scan_place
 from penstock.engines.scan import Scan
 
 
+LONG = 1000
+"""Seconds that sessions live: a sign of life on its way is a writer that is still open too."""
+
+
 def read(q: penstock.Queue, after: int) -> list[penstock.HistoryEvent]:
     return q.history(after=after)
 
 
 def test_a_transaction_that_commits_late_is_not_missed(place):
-    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         jobs.put("first")
         seen = read(q, 0)
@@ -31,7 +35,7 @@ def test_a_transaction_that_commits_late_is_not_missed(place):
 
 
 def test_a_transaction_that_is_rolled_back_leaves_no_gap_to_wait_for(place):
-    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         jobs.put("gone", transaction=connection)
         kept = jobs.put("kept")
@@ -41,7 +45,7 @@ def test_a_transaction_that_is_rolled_back_leaves_no_gap_to_wait_for(place):
 
 
 def test_events_of_one_transaction_keep_their_order(place):
-    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         ids = [jobs.put(n, transaction=connection).id for n in range(5)]
         ids += [task.id for task in jobs.put_many(range(3), transaction=connection)]
@@ -50,7 +54,7 @@ def test_events_of_one_transaction_keep_their_order(place):
 
 
 def test_a_scan_shows_no_event_that_an_older_transaction_could_come_before(place):
-    with penstock.connect(place) as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         late = jobs.put("late", transaction=connection)
         soon = jobs.put("soon")

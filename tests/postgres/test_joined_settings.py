@@ -27,7 +27,7 @@ def url() -> Iterator[str]:
 
 @pytest.fixture
 def q(url: str) -> Iterator[penstock.Queue]:
-    with penstock.connect(url) as queue:
+    with penstock.connect(url, session_ttl=1000) as queue:  # a sign of life on its way would hold back the history
         yield queue
         check(url)
 

@@ -45,7 +45,7 @@ def pair() -> Iterator[tuple[str, str]]:
 def test_a_schema_may_have_any_name(name):
     url = made(name)
     try:
-        with penstock.connect(url) as q:
+        with penstock.connect(url, session_ttl=1000) as q:  # a sign of life on its way would hold back the history
             use(q)
             psql = Psql(url)
             with psql.connection:
