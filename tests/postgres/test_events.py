@@ -8,7 +8,6 @@ import penstock
 from penstock.engines import scan_place
 from penstock.engines.scan import Scan
 
-
 LONG = 1000
 """Seconds that sessions live: a sign of life on its way is a writer that is still open too."""
 
