@@ -11,6 +11,7 @@ import heapq
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any
 
@@ -168,7 +169,7 @@ class Takers:
     def __init__(self) -> None:
         self.any = Line()
         self.draining = Line()
-        """Those of the former that want to know when nothing is left."""
+        """Those of all these that want to know when nothing is left."""
         self.lanes: dict[str, Line] = {}
 
     def __len__(self) -> int:
@@ -183,16 +184,16 @@ class Takers:
         yield from self.any
 
     def add(self, taker: Taker) -> None:
-        if taker.lane is not None:
-            self.lanes.setdefault(taker.lane, Line()).add(taker)
-            return
-        self.any.add(taker)
         if taker.drain:
             self.draining.add(taker)
+        if taker.lane is None:
+            self.any.add(taker)
+        else:
+            self.lanes.setdefault(taker.lane, Line()).add(taker)
 
     def remove(self, taker: Taker) -> bool:
+        self.draining.remove(taker)
         if taker.lane is None:
-            self.draining.remove(taker)
             return self.any.remove(taker)
         line = self.lanes.get(taker.lane)
         if line is None or not line.remove(taker):
@@ -317,9 +318,9 @@ class Lines:
         if takers is not None:
             if takers.lanes:
                 self._serve_lanes(takers.lanes, attempt)
-            if not self._serve(takers.any, attempt, MOST):
-                for taker in list(takers.draining):
-                    self._try((taker,), attempt)
+            self._serve(takers.any, attempt, MOST)
+            if takers.draining:
+                self._drain(takers.draining, attempt)
         if tube in self._watchers:
             watchers = self._watchers[tube].of(tube, ended)
             for start in range(0, len(watchers), MOST):
@@ -343,12 +344,28 @@ class Lines:
             _, lane = heapq.heappop(first)
             line = lanes[lane]
             taker = next(iter(line))
-            if self._try((taker,), attempt):
-                if lane in lanes:
-                    heapq.heappush(first, (next(iter(line)).place, lane))
-            else:
-                for other in [other for other in line if other.op.drain]:  # type: ignore[attr-defined]
-                    self._try((other,), attempt)
+            if self._try((taker,), attempt) and lane in lanes:
+                heapq.heappush(first, (next(iter(line)).place, lane))
+
+    def _drain(self, line: Line, attempt: Attempt) -> None:
+        """Tell all who drain a tube if nothing is left in it. None of them takes: that is for the first of its line."""
+        while line:
+            (first,) = line.first(1)
+            (answer,) = attempt((replace(first.op, n=0),))  # type: ignore[type-var]
+            if isinstance(answer, Exception):
+                self._offer(first, answer)
+                continue
+            if answer is None:
+                self._tell(list(line), None)
+            return
+
+    def _tell(self, waiters: Sequence[Waiter], answer: Answer) -> None:
+        try:
+            for waiter in waiters:
+                self._offer(waiter, answer)
+        except BaseException:  # of a signal in this thread: the others are told too
+            self._tell(waiters, answer)
+            raise
 
     def _try(self, waiters: Sequence[Waiter], attempt: Attempt) -> bool:
         """Try waiters once; answers whether all of them were served."""
