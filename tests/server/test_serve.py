@@ -98,6 +98,19 @@ def test_it_works_without_uvloop(tmp_path: Path):
         assert server.stop() == 0
 
 
+@pytest.mark.parametrize(
+    ("missing", "door"), [("msgpack", "port"), ("grpc", "grpc-port"), ("grpc_health", "grpc-port")]
+)
+def test_without_the_extra_it_is_named_and_no_store_is_made(tmp_path: Path, missing: str, door: str):
+    shell = Shell("tasks.db", tmp_path)
+    (shell.folder / missing).mkdir()
+    (shell.folder / missing / "__init__.py").write_text(f"raise ModuleNotFoundError('not here', name={missing!r})")
+    ran = shell.run("serve", "--port", "0", "--grpc-port", "0", "--check", PYTHONPATH=str(shell.folder))
+    assert (ran.status, ran.out) == (64, "") and "Traceback" not in ran.err
+    assert f"--{door} needs {missing}: " in ran.err and "pip install 'penstock[server]'" in ran.err
+    assert not (shell.folder / "tasks.db").exists()
+
+
 def test_a_port_that_is_taken_is_an_error_with_the_next_step(shell: Shell):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

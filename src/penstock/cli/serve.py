@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from penstock.cli import output, settings
 from penstock.cli.command import command
 from penstock.cli.worker import LogFormat, LogLevel
 from penstock.metrics import logs
-from penstock.model.errors import PenstockError, UsageError
+from penstock.model.errors import UsageError
 from penstock.server.settings import Limits, Settings
 
 _LONGEST_DRAIN = 86_400
@@ -157,10 +156,8 @@ def serve(
     SIGTERM or Ctrl-C: let nobody in, answer what was asked, end; a second one ends at once. SIGHUP: start the same
     command anew, hand the open doors over to it, and end when nobody is connected here any more.
     """
-    try:
-        from penstock.server.run import run
-    except ImportError as error:
-        raise _missing(error) from None
+    from penstock.server.run import run
+
     if not 0 <= drain <= _LONGEST_DRAIN:  # which nan is not, either
         raise UsageError(f"--drain is 0 to {_LONGEST_DRAIN} seconds, got {drain:g}")
     logs.setup(log_level.value, log_format.value)
@@ -190,7 +187,3 @@ def _tell(server: Any) -> None:
         return
     ports = {name: server.port(name) for name in found}
     output.json_line({"pid": os.getpid(), "store": server.core.engine.name, "urls": found, **ports})
-
-
-def _missing(error: ImportError) -> PenstockError:
-    return UsageError(f"a server needs {error.name}: {sys.executable} -m pip install 'penstock[server]'")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
 from penstock.engines import Engine, engine_name, open_engine
 from penstock.model.clock import Clock
+from penstock.model.errors import UsageError
 from penstock.server.auth import Login, Logins
 from penstock.server.book import Book
 from penstock.server.core import Core
@@ -38,6 +40,15 @@ DOORS = {
     "http_port": Kind("penstock.server.http_door", "http", "http"),
 }
 """By the settings that name their ports."""
+
+
+def _loaded(name: str) -> Any:
+    """The module of a door: before the store is opened, so that one that cannot be served is left alone."""
+    try:
+        return import_module(DOORS[name].module)
+    except ModuleNotFoundError as error:
+        wanted = f"--{name.replace('_', '-')} needs {error.name}"
+        raise UsageError(f"{wanted}: {sys.executable} -m pip install 'penstock[server]'") from None
 
 
 class Door:
@@ -92,6 +103,7 @@ class Server:
     async def _start(self) -> None:
         settings = self.settings
         loop = asyncio.get_running_loop()
+        modules = {name: _loaded(name) for name in DOORS if getattr(settings, name) is not None}
         self.logins = read_logins(settings.logins)
         self.tls = settings.tls.context() if settings.tls else None
         self._engine = await loop.run_in_executor(None, open_engine, settings.url, self._clock, settings.durability)
@@ -100,9 +112,8 @@ class Server:
         self.core = Core(self._engine, loop, threaded=slow, limits=settings.limits)
         self.sessions = Sessions(self.core)
         self.book = Book(self.core)
-        for name, kind in DOORS.items():
-            if getattr(settings, name) is not None:
-                self.doors[name] = await import_module(kind.module).open_door(self)
+        for name, module in modules.items():
+            self.doors[name] = await module.open_door(self)
 
     def listener(self, name: str) -> socket.socket:
         """The socket that a door shall listen on."""
