@@ -10,9 +10,13 @@ from typing import Any
 import pytest
 from tests.support import engines
 from tests.support.blocking import Blocking, unwrap
+from tests.worker.later import Later
 
 import penstock
 from penstock import Tally, Worker
+from penstock.model import ops
+from penstock.model.duration import SECOND
+from penstock.model.session import Session
 from penstock.worker import fetch, slots, worker
 from penstock.worker import run as runs
 
@@ -75,23 +79,6 @@ def _run(q: Any, worker: Worker, **options: Any) -> Tally:
     return worker.run(signals=False, **options)
 
 
-class Later:
-    """The time of workers, which goes on as ever and can be put forward: nobody has to wait for a limit.
-
-    Limits of tests are so long that they are over when a test says so, and not when the machine is slow.
-    """
-
-    def __init__(self) -> None:
-        self._ahead = 0.0
-
-    def __call__(self, seconds: float) -> None:
-        """It is so many seconds later now."""
-        self._ahead += seconds
-
-    def monotonic(self) -> float:
-        return time.monotonic() + self._ahead
-
-
 def put_forward(monkeypatch: pytest.MonkeyPatch) -> Later:
     """The time of workers from now on. They look at what runs many times a second."""
     later = Later()
@@ -99,6 +86,11 @@ def put_forward(monkeypatch: pytest.MonkeyPatch) -> Later:
         monkeypatch.setattr(module, "time", later)
     monkeypatch.setattr(slots, "LOOK", 0.05)
     return later
+
+
+def pass_by(q: Any, session: str) -> None:
+    """The time of a session that nobody keeps alive is over, but for a moment."""
+    q._engine.execute(ops.KeepAlive(Session(session, "nobody", SECOND // 10)))
 
 
 def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:

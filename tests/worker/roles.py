@@ -9,12 +9,17 @@ import threading
 from typing import Any
 
 from tests.crash.children import Wire
+from tests.worker.later import Later
 
 import penstock
 from penstock import Run, Worker
+from penstock.worker import fetch, signals, slots, worker
+from penstock.worker import run as runs
 from penstock.worker.app import App
 
-SESSION_TTL = 1.0
+SESSION_TTL = 600.0
+"""Seconds that a session lives without a sign of life: so long that none ends because the machine is slow."""
+PATIENCE = 90.0
 _wire: Wire
 
 
@@ -25,14 +30,21 @@ class Program:
         self.wire = wire
         self.q = penstock.connect(url, durability="relaxed", session_ttl=SESSION_TTL)
         self.go = threading.Event()
+        self.later = Later()
+        for module in (fetch, runs, slots):
+            vars(module)["time"] = self.later
+        slots.LAST_WORDS = worker.LAST_WORDS = PATIENCE
         for name in ("quick", "loop", "thread", "stuck", "bad"):
             self.q.handler(name, **{"retry": 0, **options})(getattr(self, name))
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self) -> None:
-        """The order is to let handlers go on."""
-        while self.wire.hear() == "go":
-            self.go.set()
+        """Orders are to let handlers go on, and that it is much later now."""
+        while order := self.wire.hear():
+            if order == "go":
+                self.go.set()
+            else:
+                self.later(order)
 
     async def quick(self, n: Any, run: Run) -> None:
         self.wire.say("ran", "quick", n, run.attempt)
@@ -62,18 +74,22 @@ class Program:
     async def bad(self, n: Any, run: Run) -> None:
         """It keeps the loop for itself."""
         self.wire.say("began", "bad", n, run.attempt)
-        threading.Event().wait()
+        try:
+            threading.Event().wait()
+        finally:
+            signals.STUCK = 1000.0  # once is enough
 
     def run(self, **options: Any) -> None:
         worker = Worker(self.q, **options)
-        worker.on_start = lambda: self.wire.say("started", os.getpid())
+        worker.on_start = lambda: self.wire.say("started", worker._queue._session.uuid)  # type: ignore[union-attr]
         tally = worker.run()
         self.wire.say("ended", tally.ok, tally.trouble, tally.given_back)
 
 
-def program(wire: Wire, url: str, worker: dict[str, Any], handlers: dict[str, Any]) -> None:
-    """A process that works until a signal ends it."""
-    Program(wire, url, **handlers).run(**worker)
+def program(wire: Wire, url: str, options: dict[str, Any], handlers: dict[str, Any], stuck: float = 1000.0) -> None:
+    """A process that works until a signal ends it; its loop is taken for stuck after so many seconds."""
+    signals.STUCK = stuck
+    Program(wire, url, **handlers).run(**options)
 
 
 def inside(wire: Wire, url: str, tube: str, options: dict[str, Any]) -> None:

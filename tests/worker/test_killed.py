@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import psycopg
 import pytest
 from tests.crash.children import Child, Children, family
 from tests.support.engines import ENGINES
 from tests.worker import roles
-from tests.worker.bench import until
+from tests.worker.bench import pass_by, until
 
 import penstock
 
@@ -42,22 +43,25 @@ def q(url: str) -> Iterator[Any]:
         yield queue
 
 
-def started(children: Children, url: str, **worker: Any) -> Child:
+def started(children: Children, url: str, **worker: Any) -> tuple[Child, str]:
+    """A worker, and its session."""
     child = children.start(roles.program, url, worker, {})
-    assert child.line()[0] == "started"
-    return child
+    word, session = child.line()
+    assert word == "started"
+    return child, session
 
 
 def test_a_killed_worker_costs_each_running_task_one_attempt(q: Any, url: str, children: Children) -> None:
     tubes = ("loop", "thread", "stuck")
     tasks = {name: q.tube(name).put(name).id for name in tubes}
-    child = started(children, url)
+    child, session = started(children, url)
     assert {child.line()[1] for _ in tubes} == set(tubes)
     child.kill()
+    pass_by(q, session)
     for name, id in tasks.items():  # after the session's time, and with nobody's help
         until(lambda name=name, id=id: q.tube(name).peek(id).state == "ready")
         assert q.tube(name).peek(id).attempt == 1
-    again = started(children, url)
+    again, _ = started(children, url)
     lines = sorted(again.line() for _ in tubes)
     assert lines == [["began", name, name, 2] for name in sorted(tubes)]
 
@@ -65,9 +69,10 @@ def test_a_killed_worker_costs_each_running_task_one_attempt(q: Any, url: str, c
 def test_a_task_that_kills_its_worker_each_time_is_buried(q: Any, url: str, children: Children) -> None:
     task = q.tube("stuck").put(1, max_attempts=2)
     for attempt in (1, 2):
-        child = started(children, url)
+        child, session = started(children, url)
         assert child.line() == ["began", "stuck", 1, attempt]
         child.kill()
+        pass_by(q, session)
         until(lambda: q.tube("stuck").peek(task.id).state != "taken")
     found = q.tube("stuck").peek(task.id)
     assert (found.state, found.reason) == ("buried", "lost")
@@ -75,11 +80,13 @@ def test_a_task_that_kills_its_worker_each_time_is_buried(q: Any, url: str, chil
 
 def test_a_worker_that_stood_still_beyond_its_leases_is_told_and_works_on(q: Any, url: str, children: Children) -> None:
     task = q.tube("thread").put(1)
-    child = started(children, url, concurrency=1)
+    child, session = started(children, url, concurrency=1)
     assert child.line() == ["began", "thread", 1, 1]
     until(lambda: stands_still(child, url))
+    pass_by(q, session)
     until(lambda: q.tube("thread").peek(task.id).state == "ready")
     os.kill(child.pid, signal.SIGCONT)
+    child.tell(roles.SESSION_TTL)
     assert child.line() == ["told", "thread", 1, "lost"]
     assert child.line() == ["began", "thread", 1, 2]
     child.tell("go")
@@ -89,23 +96,34 @@ def test_a_worker_that_stood_still_beyond_its_leases_is_told_and_works_on(q: Any
 
 
 def stands_still(child: Child, url: str) -> bool:
-    """Stop a process, but not while it holds the lock of a SQLite file: nobody gets past that."""
+    """Stop a process, but not in the middle of a transaction: nobody gets past what that has locked."""
     os.kill(child.pid, signal.SIGSTOP)
-    if "://" not in url:
-        file = apsw.Connection(url)
-        try:
-            file.execute("BEGIN IMMEDIATE; ROLLBACK")
-        except apsw.BusyError:
-            os.kill(child.pid, signal.SIGCONT)
-            return False
-        finally:
-            file.close()
+    if free := is_free(url):
+        return free
+    os.kill(child.pid, signal.SIGCONT)
+    return False
+
+
+def is_free(url: str) -> bool:
+    """Whether nobody is in the middle of a transaction; if it is this process that question is asked again."""
+    if "://" in url:
+        with psycopg.connect(url.partition("?")[0], autocommit=True) as connection:
+            ask = "select xact_start is null from pg_stat_activity where datname = current_database() and pid <> %s"
+            others = connection.execute(ask, [connection.info.backend_pid]).fetchall()
+            return all(free for (free,) in others)
+    file = apsw.Connection(url)
+    try:
+        file.execute("BEGIN IMMEDIATE; ROLLBACK")
+    except apsw.BusyError:
+        return False
+    finally:
+        file.close()
     return True
 
 
 def test_two_processes_run_a_hundred_tasks_once_each(q: Any, url: str, children: Children) -> None:  # case 286
     q.tube("quick").put_many(range(100))
-    both = [started(children, url) for _ in range(2)]
+    both = [started(children, url)[0] for _ in range(2)]
     until(lambda: not q.tube("quick").statistics().tasks["total"])
     for child in both:
         os.kill(child.pid, signal.SIGTERM)

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.children import Children, family
 from tests.support.engines import ENGINES
 from tests.worker import roles
-from tests.worker.bench import PATIENCE, Working, until
+from tests.worker.bench import PATIENCE, Working, pass_by, until
 
 import penstock
 from penstock import UsageError, schedules, testing
@@ -514,10 +514,10 @@ def test_three_processes_put_each_fire_once(engine: Any, tmp_path: Path, childre
         tube = q.create_tube("jobs", history=True)
         start = q.schedule("s", "jobs", every=0.1, missed="all").next
         workers = [children.start(roles.program, url, {"tubes": []}, {}) for _ in range(3)]
-        for child in workers:
-            child.line()
+        sessions = [child.line()[1] for child in workers]
         until(lambda: tube.statistics().tasks["ready"] >= 15)
         workers[0].kill()
+        pass_by(q, sessions[0])
         before = tube.statistics().tasks["ready"]
         until(lambda: tube.statistics().tasks["ready"] >= before + 10)
         for child in workers[1:]:
