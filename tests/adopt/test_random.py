@@ -178,10 +178,15 @@ class OrdersOnServer(Orders):
         self.shop.sql("COMMIT")
 
 
+# What is found by chance is found by whoever asks for more of them, not by who changes something else.
 EXAMPLES = int(os.environ.get("ORDERS", "20"))
 TestOrdersInFile = OrdersInFile.TestCase
 TestOrdersInFile.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=EXAMPLES,
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize="ORDERS" not in os.environ,
 )
 TestOrdersOnServer = OrdersOnServer.TestCase
 TestOrdersOnServer.settings = settings(TestOrdersInFile.settings, max_examples=EXAMPLES // 2)
