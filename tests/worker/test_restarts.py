@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 from tests.support.postgres import Server
-from tests.worker.bench import Working, until
+from tests.worker.bench import PATIENCE, Working, until
 
 import penstock
 from penstock.engines.sqlite import database
@@ -31,7 +31,7 @@ def q(server: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
     if not server.is_running:
         server.start_again()
     schema = f"s{abs(hash(request.node.name))}"
-    with penstock.connect(server.url(schema=schema, patience=0.2)) as queue:
+    with penstock.connect(server.url(schema=schema, patience=1)) as queue:
         yield queue
 
 
@@ -52,8 +52,8 @@ def test_a_database_may_be_restarted_while_a_worker_works(q: Any, server: Server
     with Working(q, concurrency=4, prefetch=0) as working:
         until(lambda: working.tally.ok > 20)
         server.restart(mode)
-        until(lambda: not q.tube("jobs").statistics().tasks["total"])
-        job.put(300)  # and it waits again
+        until(lambda: _is_empty(q))
+        until(lambda: _put(job, 300))  # and it waits again
         until(lambda: ran[300])
     assert set(ran) == set(range(301))
 
@@ -65,19 +65,19 @@ def test_a_finish_that_failed_is_tried_again(q: Any, server: Server, mode: str, 
     @q.handler("jobs", keep=True)
     def job(n: int, run: penstock.Run) -> int:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return run.attempt
 
     task = job.put(1)
     with Working(q) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         server.stop(mode)
         go_on.set()
         until(lambda: "could not be ended yet" in caplog.text)
         assert working.running
         server.start_again()
         until(lambda: _state(q, task.id) == "done")
-    assert q.tube("jobs").result(task.id) == 1
+    assert until(lambda: _state(q, task.id)) and q.tube("jobs").result(task.id) == 1
     assert caplog.text.count("could not be ended yet") == 1
 
 
@@ -122,7 +122,7 @@ def test_a_worker_ends_although_the_store_is_gone(q: Any, server: Server, monkey
 
     job.put(1)
     with Working(q, grace=0) as working:
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         server.stop("immediate")
         working.stop(now=again)
     assert working.tally.given_back == 1
@@ -132,17 +132,27 @@ def test_a_worker_ends_although_the_store_is_gone(q: Any, server: Server, monkey
 def test_one_shot_mode_survives_a_restart(q: Any, server: Server) -> None:
     ran: Counter[int] = Counter()
     job = counted(q, ran)
-    job.put_many(range(50), delay=0.5)
+    job.put_many(range(50))
+    q.tube("jobs").pause()  # until the server is back
     worker = penstock.Worker(q)
     outcome: list[Any] = []
     begun = threading.Event()
     worker.on_start = begun.set
-    thread = threading.Thread(target=lambda: outcome.append(worker.run(until_empty=True)))
+    thread = threading.Thread(target=lambda: outcome.append(worker.run(until_empty=True)), daemon=True)
     thread.start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE)
     server.restart("immediate")
-    thread.join(30)
+    until(lambda: _resumed(q))
+    thread.join(PATIENCE)
     assert [tally.ok for tally in outcome] == [50]
+
+
+def _resumed(q: Any) -> bool:
+    try:
+        q.tube("jobs").resume()
+    except penstock.EngineUnavailable:
+        return False
+    return True
 
 
 def test_backends_that_are_ended_one_after_the_other_do_no_harm(q: Any, server: Server) -> None:
@@ -182,20 +192,20 @@ def test_a_file_may_be_locked_by_another_program_for_a_while(
     @file.handler("jobs", keep=True)
     def job(n: int, run: penstock.Run) -> int:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return run.attempt
 
     first = job.put(1)
     other = apsw.Connection(str(tmp_path / "tasks.db"))
     with Working(file):
-        assert inside.wait(30)
+        assert inside.wait(PATIENCE)
         until(lambda: _locked(other))
         go_on.set()
         until(lambda: "could not be ended yet" in caplog.text)
         other.execute("ROLLBACK")
         until(lambda: file.tube("jobs").peek(first.id).state == "done")
         second = job.put(2)
-        assert file.tube("jobs").result(second.id, timeout=30) == 1
+        assert file.tube("jobs").result(second.id, timeout=PATIENCE) == 1
     other.close()
 
 
@@ -213,15 +223,18 @@ def test_a_full_disk_holds_results_back_until_there_is_room(file: Any, caplog: A
     @file.handler("jobs", keep=True)
     def job(n: int) -> str:
         inside.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
         return "x" * 500_000
 
     task = job.put(1)
-    connection = file._engine.store._main.connection
+    store = file._engine.store
+    connection = store._main.connection
     with Working(file):
-        assert inside.wait(30)
-        connection.pragma("max_page_count", connection.pragma("page_count") + 2)
+        assert inside.wait(PATIENCE)
+        with store._group.alone():
+            connection.pragma("max_page_count", connection.pragma("page_count") + 2)
         go_on.set()
         until(lambda: "could not be ended yet" in caplog.text)
-        connection.pragma("max_page_count", 1_000_000)
-        assert len(file.tube("jobs").result(task.id, timeout=30)) == 500_000
+        with store._group.alone():
+            connection.pragma("max_page_count", 1_000_000)
+        assert len(file.tube("jobs").result(task.id, timeout=PATIENCE)) == 500_000
