@@ -9,17 +9,19 @@ import pytest
 from tests.server.raw import Raw, call
 from tests.support import grpcs
 from tests.support.postgres import until
-from tests.support.servers import Running
+from tests.support.servers import Running, run
 
 import penstock
 from penstock.model import ops
 from penstock.model.duration import SECOND
 from penstock.model.session import new_session
+from penstock.model.task import Draft
+from penstock.model.tube import KINDS, new_tube
 from penstock.server.settings import Limits
 from penstock.wire import codec, talk
 from penstock.wire._generated import penstock_pb2 as pb
 
-TASKS = 1000
+TASKS = 600
 SIZE = 50_000
 LIMITS = Limits(unsent=4 << 20)
 ON_THE_WAY = 8 << 20
@@ -30,10 +32,9 @@ ON_THE_WAY = 8 << 20
 def server(request: Any) -> Iterator[Running]:
     """Performs what is asked in the loop, or beside it."""
     with Running("memory:", grpc_port=0, durability=request.param, limits=LIMITS) as running:
-        with penstock.connect(running.url) as q:
-            mail = q.create_tube("mail", "fifo")
-            for _ in range(TASKS // 100):
-                mail.put_many(["x" * SIZE] * 100)
+        core = running.server.core
+        run(core.execute(ops.CreateTube(new_tube("mail", KINDS["fifo"], False, {}))))
+        run(core.execute(ops.Put("mail", (Draft(f'"{"x" * SIZE}"'),) * TASKS)))
         yield running
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.support.reservation import free_port
+from tests.support.reservation import free_port, give_back
 
 LIMIT = 60.0
 REQUEST, REPLY = "request", "reply"
@@ -125,6 +125,7 @@ class Listening(ABC):
 
     def close(self) -> None:
         self.shut()
+        give_back(self.port)
         with self._lock:
             clients = list(self._clients)
         for client in clients:
