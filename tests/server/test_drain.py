@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -19,6 +20,9 @@ from tests.support.reservation import free_port
 from tests.support.serving import Serving
 
 import penstock
+from penstock.server import run as program
+from penstock.server.server import Server
+from penstock.server.settings import Settings
 
 
 @pytest.fixture
@@ -102,6 +106,26 @@ def test_a_client_that_does_not_read_is_waited_for_and_then_left(tmp_path: Path,
     with Serving(tmp_path, store, "--drain", "0") as server, slow(server, store):
         assert server.stop() == 1
         server.err.said("clients have not read their answers within 2 s: stopping without them")
+
+
+def test_a_store_that_takes_its_time_is_waited_for_when_nobody_is_left(store: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(program, "LEAST", 0.01)
+
+    async def ended() -> int:
+        settings = Settings(store, port=0, drain_seconds=0)
+        server = Server(settings)
+        await server.start()
+        engine: Any = server._engine
+        close = engine.close
+
+        def slowly() -> None:
+            threading.Event().wait(0.2)
+            close()
+
+        engine.close = slowly
+        return await program.Program(settings, lambda server: None)._end(server)
+
+    assert asyncio.run(ended()) == 0
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):

@@ -28,6 +28,8 @@ log = logging.getLogger("penstock.server")
 MAX_PORT = 65535
 LEAST = 2.0
 """Seconds that clients have to read their answers, however little time they are given to go over to another process."""
+STORE = 30.0
+"""Seconds that the store has to end what it does, once no client is left."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"
 
@@ -231,11 +233,15 @@ class Program:
         stopping = asyncio.ensure_future(server.stop())
         at_once = asyncio.ensure_future(self._at_once.wait())
         seconds = max(LEAST, self._settings.drain_seconds)
+        late = "clients have not read their answers within %g s: stopping without them"
         await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
+        if not (stopping.done() or self._at_once.is_set() or server.connected):  # no client is slow: the store is
+            seconds, late = STORE, "the store has not let go within %g s: stopping without it"
+            await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
         at_once.cancel()
         if not stopping.done():
             if not self._at_once.is_set():
-                log.warning("clients have not read their answers within %g s: stopping without them", seconds)
+                log.warning(late, seconds)
             return 1
         try:
             stopping.result()

@@ -131,6 +131,11 @@ class Server:
         port: int = self.doors[name].port
         return port
 
+    @property
+    def connected(self) -> bool:
+        """Whether any client is here."""
+        return any(getattr(door, "connections", ()) for door in self.doors.values())
+
     async def stop(self) -> None:
         """Let nobody in, answer what was asked, and let go of the store."""
         await self.stop_listening()
