@@ -191,11 +191,11 @@ def test_a_put_with_patience_waits_for_room_for_each_part(shell: Shell):
     process.stdin.write(b"a\nb\nc\n")
     process.stdin.close()
     with penstock.connect(shell.folder / "tasks.db") as queue:
-        found = [queue.tube("crawl").take(timeout=30) for _ in range(2)]
+        found = [queue.tube("crawl").take(timeout=PATIENCE) for _ in range(2)]
         assert process.poll() is None
         for task in found:
             task.ack()
-        assert queue.tube("crawl").take(timeout=30).data == "c"
+        assert queue.tube("crawl").take(timeout=PATIENCE).data == "c"
     assert process.wait(PATIENCE) == 0
     assert process.stdout is not None and process.stderr is not None
     with process.stdout, process.stderr:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,16 +229,16 @@ def test_the_page_has_every_command_and_every_exit_status():
 
 
 @pytest.mark.timeout(300)
-def test_the_page_runs_and_prints_what_it_says(shell: Shell):
+def test_the_page_runs_and_prints_what_it_says(shell: Shell, starter: Starter):
     blocks = BLOCK.findall(PAGE.read_text())
-    script = ['penstock() { "$PYTHON" -m penstock "$@"; }', "set -e"]
+    script = [starter.function, "set -e"]
     script += [f"{commands}\necho '=== end'" for commands, _ in blocks]
     done = subprocess.run(
         ["sh", "-c", "\n".join(script)],
         capture_output=True,
         text=True,
         cwd=shell.folder,
-        env=shell.environment(PYTHON=sys.executable),
+        env=shell.environment(),
         timeout=4 * PATIENCE,
     )
     assert done.returncode == 0, done.stderr

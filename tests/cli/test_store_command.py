@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -112,7 +112,7 @@ def test_a_damaged_file(q, file):
     q.create_tube("jobs").put_many(["x" * 500] * 500)
     q.close()
     content = bytearray(file.read_bytes())
-    content[4096:40960] = os.urandom(40960 - 4096)
+    content[4096:40960] = random.Random(1).randbytes(40960 - 4096)
     file.write_bytes(content)
     findings = examine(str(file))
     assert findings[0].check == "integrity" and findings[0].level == "bad" and ".recover" in findings[0].next_step

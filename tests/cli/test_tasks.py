@@ -79,7 +79,7 @@ def test_the_hold_counts_on_kinds_without_ttr_too(shell: Shell):
 
 
 def test_a_longer_hold_lengthens_a_session_that_is_taken_up_again(mail: Shell):
-    session = mail.inside("take", "mail", "--hold", "1", "--json").document["session"]
+    session = mail.inside("take", "mail", "--hold", "500", "--json").document["session"]
     mail.inside("take", "mail", "--hold", "1h", "--session", session)
     with penstock.connect(mail.folder / "tasks.db") as queue:
         queue.identify(session)
@@ -129,6 +129,7 @@ def test_take_without_a_task_says_so_with_status_1_and_leaves_no_session(shell: 
 
 def sessions(shell: Shell) -> int:
     connection = apsw.Connection(str(shell.folder / "tasks.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection.set_busy_timeout(int(PATIENCE * 1000))  # the last one that closes a file has it for itself
     with connection:
         ((number,),) = connection.execute("SELECT count(*) FROM penstock_sessions WHERE direct = 0")
     connection.close()
@@ -274,7 +275,7 @@ def test_put_waits_for_room(shell: Shell):
     assert shell.inside("put", "mail", "2", "--timeout", "10ms").status == penstock.TubeFull.exit_status()
     process = shell.start("put", "mail", "2", "--timeout", "forever")
     with penstock.connect(shell.folder / "tasks.db") as queue:
-        queue.tube("mail").take(timeout=30).ack()
+        queue.tube("mail").take(timeout=PATIENCE).ack()
         out, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, b"2\n")
 

@@ -210,7 +210,7 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_a_server_that_restarts_is_looked_at_again():
-    with Server.start() as server, penstock.connect(server.url(patience=0.5)) as q:
+    with Server.start() as server, penstock.connect(server.url(patience=2)) as q:
         q.create_tube("jobs").put(1, lane="a")
         with watching(q) as lookout:
             sampler = Sampler(q, lookout)

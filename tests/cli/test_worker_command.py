@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.cli.running import Running
+from tests.cli.running import PATIENCE, Running
 from tests.cli.shell import Shell
 from tests.support import postgres
 
@@ -23,6 +23,9 @@ import penstock
 PROGRAM = """
 import os, pathlib, threading
 import penstock
+from penstock.worker import slots, worker
+
+slots.LAST_WORDS = worker.LAST_WORDS = 60  # the machine may be slow
 
 q = penstock.connect(os.environ.get("PENSTOCK_URL", "shop.db"), durability="relaxed")
 
@@ -283,13 +286,13 @@ def test_what_is_wrong_is_told_in_one_line(shell, folder, q, arguments, words):
 
 def test_metrics_for_prometheus_and_graphite(shell, folder, q):
     with socket.create_server(("127.0.0.1", 0)) as graphite:
-        graphite.settimeout(30)
+        graphite.settimeout(PATIENCE)
         port = graphite.getsockname()[1]
         with started(shell, "--metrics-port", "0", "--graphite", f"127.0.0.1:{port}") as worker:
             q.tube("mail").put(1)
             worker.out.said("sent 1")
             url = worker.err.said("metrics at http").rpartition(" ")[2]
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
                 assert "penstock_slots 10.0" in answer.read().decode()
             connection, _ = graphite.accept()
             with connection, connection.makefile() as lines:

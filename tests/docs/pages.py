@@ -29,8 +29,10 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 FILE = re.compile(r"# (\w+\.py)\n")
 EXPORT = re.compile(r"^export (\w+)=(.*)$", re.M)
-BEGUN = " for "
+BEGUN = re.compile(r"\d+ slots? for ")
 """In the line with which a worker says that it has begun."""
+PATIENCE = 200.0
+"""Seconds after which a block is taken for stuck."""
 
 
 class Block(NamedTuple):
@@ -79,8 +81,10 @@ def shop(page: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     server.create_database("shop")
     for name, value in {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}.items():
         monkeypatch.setenv(name, value)
-    yield
-    server.drop_database("shop")
+    try:
+        yield
+    finally:
+        server.drop_database("shop")
 
 
 def run(page: Path) -> None:
@@ -130,10 +134,10 @@ def type_in(block: Block, shown: str | None, environment: dict[str, str]) -> str
         if block.runs_on:
             while shown is not None and len(printed) < len(shown) and (line := process.stdout.readline()):
                 printed += line
-            while BEGUN not in said and (line := process.stderr.readline()):
+            while not BEGUN.search(said) and (line := process.stderr.readline()):
                 said += line
             os.killpg(process.pid, signal.SIGINT)
-        rest, more = process.communicate(timeout=60)
+        rest, more = process.communicate(timeout=PATIENCE)
     finally:
         # What a block has left behind it would hold its port.
         with contextlib.suppress(ProcessLookupError):

@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 
 def run(example: str, *words: str) -> str:
     command = [sys.executable, str(ROOT / "examples" / example), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -59,7 +59,7 @@ def in_examples(place: Path, *words: str) -> str:
         words,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=100,
         cwd=ROOT / "examples",
         env={**os.environ, "PENSTOCK_URL": str(place), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"},
     )

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.docs.pages import PAGES, ROOT, Block, needs_spark, run, runs, shop, type_in
+from tests.docs.pages import PAGES, PATIENCE, ROOT, Block, needs_spark, run, runs, shop, type_in
 
 
 def of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.timeout(2 * PATIENCE)
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page) and not needs_spark(page)], ids=of)
 def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
