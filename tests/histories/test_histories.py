@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -24,7 +24,8 @@ from penstock.engines.postgres.store import PostgresStore
 from penstock.model import ops
 from penstock.testing import ManualClock, lose
 
-_runs = itertools.count()
+# All histories of an engine are one test.
+pytestmark = pytest.mark.timeout(900)
 SESSIONS = 3
 SESSION_TTL = 20
 LANES = st.sampled_from([None, None, "a", "b", "c"])
