@@ -193,7 +193,11 @@ PLAIN = st.recursive(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SAME = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
+"""The same values in every run, however slow the machine is."""
+
+
+@SAME
 @given(st.lists(DRAFTS, max_size=4), IDS, st.dictionaries(TEXT, PLAIN, max_size=4))
 def test_any_values_come_out_as_they_went_in(drafts: list[Draft], task: Any, options: dict[str, Any]) -> None:
     asked = [ops.Put("jobs", tuple(drafts)), ops.Peek("jobs", task), ops.AlterTube("jobs", options)]
@@ -271,7 +275,7 @@ def test_what_the_library_would_not_send_is_refused(case: str) -> None:
         codec.decode_ops(sent)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@SAME
 @given(st.binary(max_size=200))
 def test_no_bytes_do_harm(payload: bytes) -> None:
     for decode in (codec.decode_ops, talk.decode_wait, talk.decode_in, codec.decode_error):
