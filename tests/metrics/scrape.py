@@ -44,6 +44,6 @@ class Served:
 
 
 def scrape(endpoint: Any) -> Scrape:
-    with urllib.request.urlopen(endpoint.url, timeout=30) as answer:
+    with urllib.request.urlopen(endpoint.url, timeout=90) as answer:
         assert answer.status == 200
         return Scrape(answer.read().decode())

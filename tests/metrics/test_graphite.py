@@ -230,8 +230,7 @@ def test_a_pusher_that_is_closed_sends_no_more_and_lets_go(graphite: Graphite) -
         graphite.until("penstock.jobs.ready", 0)
         pusher.close()
         pusher.close()
-        names = [thread.name for thread in threading.enumerate()]
-        assert "penstock graphite" not in names
+        until(lambda: not pusher._thread.is_alive())
 
 
 def test_an_endpoint_that_reads_nothing_holds_up_nobody(pushed: Any) -> None:

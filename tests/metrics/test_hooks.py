@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from tests.worker.bench import Working, until, work
+from tests.worker.bench import PATIENCE, Later, Working, until, work
 
 import penstock
 
@@ -98,7 +98,7 @@ def test_what_runs_at_once_is_told_in_pairs(q: Any) -> None:
 
     @q.handler("jobs")
     def job(n: int) -> None:
-        both.wait(30)
+        both.wait(PATIENCE)
 
     job.put_many([1, 2])
     told = Told()
@@ -108,18 +108,19 @@ def test_what_runs_at_once_is_told_in_pairs(q: Any) -> None:
     assert sorted(names[2:]) == ["dec", "dec", "measure", "measure"]
 
 
-def test_a_run_whose_task_is_taken_away_is_no_success(q: Any) -> None:
+def test_a_run_whose_task_is_taken_away_is_no_success(q: Any, later: Later) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
-    @q.handler("jobs", attempt_limit=0.2, max_attempts=1)
+    @q.handler("jobs", attempt_limit=600, max_attempts=1)
     def job(n: int) -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     job.put(1)
     told = Told()
     with Working(q, hooks=told) as working:
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
+        later(600)
         until(lambda: working.tally.lost)
         go_on.set()
         until(lambda: len(told.calls) == 3)

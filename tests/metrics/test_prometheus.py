@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.metrics.scrape import Served, scrape
 from tests.support.blocking import unwrap
-from tests.support.postgres import Server
-from tests.worker.bench import Working, until, work
+from tests.support.postgres import Server, free_port
+from tests.worker.bench import PATIENCE, Working, until, work
 
 import penstock
 from penstock.metrics.prometheus import Collector, serve
@@ -63,14 +63,14 @@ def test_a_worker_is_told_with_its_runs(q: Any) -> None:
     @q.handler("slow")
     def slow(n: int) -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(PATIENCE)
 
     with Working(q, concurrency=7) as working:
         source = served(q, working.worker)
         job.put_many([1, 2, -3])
         slow.put(1)
-        assert begun.wait(30)
-        until(lambda: sum(working.tally.of("jobs").buckets) == 3)
+        assert begun.wait(PATIENCE)
+        until(lambda: sum(working.tally.of("jobs").buckets) == 3 and not working.tally.of("jobs").busy)
         told = source.scrape()
         assert told["penstock_slots",] == 7
         assert told.of("penstock_busy_slots") == {("jobs",): 0, ("slow",): 1}
@@ -161,7 +161,7 @@ def test_a_store_that_hangs_is_told_as_down_and_then_as_up(caplog: pytest.LogCap
 
 def test_a_server_that_is_down_does_not_break_a_scrape(opened: ExitStack) -> None:
     server = opened.enter_context(Server.start())
-    q = opened.enter_context(penstock.connect(server.url(patience="0.1")))
+    q = opened.enter_context(penstock.connect(server.url(patience="1")))
 
     @q.handler("jobs")
     def job(n: int) -> None: ...
@@ -184,8 +184,9 @@ def test_a_server_that_is_down_does_not_break_a_scrape(opened: ExitStack) -> Non
 
 def test_an_endpoint_can_be_closed_and_opened_again_on_its_port() -> None:
     with penstock.connect("memory:") as q:
-        endpoint = serve(q, port=0)
-        port = endpoint.port
+        # One that the system gives to nobody who asks for any: it stays free while the endpoint is closed.
+        port = free_port()
+        endpoint = serve(q, port=port)
         assert endpoint.url == f"http://127.0.0.1:{port}/metrics"
         scrape(endpoint)
         endpoint.close()
@@ -216,7 +217,7 @@ def test_scrapes_beside_each_other_are_all_answered() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(PATIENCE)
         assert told == [1] * 8
 
 

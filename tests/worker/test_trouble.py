@@ -93,6 +93,7 @@ def test_a_line_of_json_has_the_stored_text_of_the_error(memory: Any) -> None:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(logging.NOTSET)
-    (line,) = map(json.loads, stream.getvalue().splitlines())
+    told = [json.loads(line) for line in stream.getvalue().splitlines()]
+    (line,) = [line for line in told if line["logger"] == "penstock.worker"]
     assert line["exception"] == memory.tube("jobs").peek(task.id).error
     assert "in job" in line["exception"] and line["max_attempts"] == 1
