@@ -28,6 +28,7 @@ LONG = 3600.0
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gives up for want of time, so that an answer comes because something was noticed."""
     monkeypatch.setattr(iproto_link, "CONNECT_SECONDS", LONG)
+    monkeypatch.setattr(iproto_link, "SILENT", 0.05)
 
 
 @pytest.fixture
@@ -71,15 +72,8 @@ def test_a_port_of_grpc(tls: Tls, tmp_path: Path, encrypted: bool) -> None:
     assert "gRPC has a port of its own and grpc:// URLs" in text if encrypted else "write grpc:// instead of" in text
 
 
-class Brief(float):
-    """Short, but twice that is long."""
-
-    def __rmul__(self, other: object) -> float:
-        return LONG
-
-
 def test_a_port_of_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_door, "PATIENCE", Brief(0.1))
+    monkeypatch.setattr(http_door, "PATIENCE", LONG)
     with Running("memory:", http_port=0) as running:
         text = complaint(f"penstock://127.0.0.1:{running.server.port('http_port')}")
     assert "speaks HTTP" in text and "use its other port" in text

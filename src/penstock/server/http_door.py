@@ -200,9 +200,11 @@ class HttpDoor(Door):
 
 
 async def _head(reader: asyncio.StreamReader) -> bytes:
-    """What a request begins with; nothing if that is too long, or ends too early."""
+    """What a request begins with; nothing if that is too long, or ends too early, or is of another protocol."""
     try:
-        return await reader.readuntil(b"\r\n\r\n")
+        first = await reader.readexactly(1)
+        # Who waits for an answer in its own protocol would send no more than that.
+        return first + await reader.readuntil(b"\r\n\r\n") if first.isalpha() else b""
     except (asyncio.LimitOverrunError, asyncio.IncompleteReadError):
         return b""
 
