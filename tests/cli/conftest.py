@@ -17,10 +17,10 @@ def _nothing_runs_on() -> Iterator[None]:
 
 
 class QuickShell(ForkedShell):
-    """Forks runs that read nothing and need no path of their own; the others start as a person starts them."""
+    """Forks runs that read nothing and tell Python nothing; the others start as a person starts them."""
 
     def run(self, *words: str, input: str | bytes = "", **environment: Any) -> Ran:
-        if input or "PYTHONPATH" in environment:
+        if input or any(name.startswith("PYTHON") for name in environment):
             return Shell.run(self, *words, input=input, **environment)
         return super().run(*words, **environment)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import pytest
+from tests.cli.conftest import QuickShell
 from tests.cli.shell import Shell
 from tests.support import postgres
 
@@ -179,7 +180,7 @@ def test_the_script_makes_what_migrate_makes(file):
 
 def test_on_postgresql_they_do_what_the_modules_do(tmp_path):
     url = postgres.lent_place()
-    shell = Shell(url, tmp_path)
+    shell = QuickShell(url, tmp_path)
     penstock.connect(url).close()
     for name in ("migrate", "doctor"):
         module = [sys.executable, "-m", f"penstock.engines.postgres.{name}", url]

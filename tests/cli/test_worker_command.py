@@ -14,6 +14,7 @@ from typing import Any
 
 import apsw
 import pytest
+from tests.cli.conftest import QuickShell
 from tests.cli.running import PATIENCE, Running
 from tests.cli.shell import Shell
 from tests.support import postgres
@@ -60,7 +61,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def shell(folder: Path) -> Shell:
-    return Shell("shop.db", folder)
+    return QuickShell("shop.db", folder)
 
 
 @pytest.fixture
