@@ -22,16 +22,29 @@ def server(one_server):
     return one_server
 
 
+SCALE = 20
+MANY = MAX_BATCH // SCALE
+
+
 @pytest.fixture
-def client(grpc_client):
+def client(grpc_client, monkeypatch):
+    """Of a server whose replies, and batches, are a twentieth of what they may be, which takes less time."""
+    monkeypatch.setattr(grpc_reply, "MAX_REPLY", grpc_reply.MAX_REPLY // SCALE)
+    monkeypatch.setattr(grpc_verbs, "MAX_UUIDS", grpc_verbs.MAX_UUIDS // SCALE)
     grpc_client.open()
     yield grpc_client
     grpc_client.call("DropTube", pb.DropTubeRequest(tube="jobs", force=True))
 
 
+def put(client, *drafts):
+    reply = client.call("Put", pb.PutRequest(tube="jobs", drafts=drafts))
+    assert reply.ByteSize() <= ACCEPTED // SCALE
+    return reply.results
+
+
 def test_a_put_of_which_most_is_refused_says_so_for_each(client):
     client.create("jobs", capacity=10)
-    results = client.put("jobs", *["0"] * MAX_BATCH)
+    results = put(client, *[pb.Draft(json="0")] * MANY)
     assert [result.id.number for result in results[:10]] == list(range(1, 11))
     assert {result.error.code for result in results[10:]} == {"tube_full"}
     assert "capacity" in results[10].error.message
@@ -40,10 +53,11 @@ def test_a_put_of_which_most_is_refused_says_so_for_each(client):
 
 def test_an_ack_of_which_all_is_refused_says_so_for_each(client):
     client.create("jobs")
-    items = [pb.AckRequest.Finish(id=number(BIG + index), token=BIG) for index in range(MAX_BATCH)]
+    items = [pb.AckRequest.Finish(id=number(BIG + index), token=BIG) for index in range(MANY)]
     reply = client.call("Ack", pb.AckRequest(tube="jobs", items=items))
+    assert reply.ByteSize() <= ACCEPTED // SCALE
     assert reply.done == 0
-    assert [refused.index for refused in reply.refused] == list(range(MAX_BATCH))
+    assert [refused.index for refused in reply.refused] == list(range(MANY))
     assert {refused.error.code for refused in reply.refused} == {"lease_lost"}
     assert str(BIG) in reply.refused[0].error.message
 
@@ -51,8 +65,8 @@ def test_an_ack_of_which_all_is_refused_says_so_for_each(client):
 def test_a_put_with_long_ids_says_what_became_of_each(client):
     """The caller has the ids already."""
     client.create("jobs", id="required")
-    drafts = [pb.Draft(json="0", id=pb.Id(text=f"{index:0>200}")) for index in range(30_000)]
-    results = client.call("Put", pb.PutRequest(tube="jobs", drafts=drafts)).results
+    drafts = [pb.Draft(json="0", id=pb.Id(text=f"{index:0>200}")) for index in range(30_000 // SCALE)]
+    results = put(client, *drafts)
     assert len(results) == len(drafts)
     assert {result.outcome for result in results} == {pb.OUTCOME_NEW}
     assert results[0].id == drafts[0].id
@@ -62,11 +76,11 @@ def test_a_put_with_long_ids_says_what_became_of_each(client):
 def test_more_new_ids_than_a_reply_can_have_are_refused_before_anything_is_put(client):
     client.create("jobs", id="uuid")
     with pytest.raises(grpc.RpcError) as refused:
-        client.put("jobs", *["0"] * MAX_BATCH)
+        put(client, *[pb.Draft(json="0")] * (grpc_verbs.MAX_UUIDS + 1))
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "put them in parts" in refused.value.details()
     assert client.take("jobs") == []
-    assert len(client.put("jobs", *["0"] * grpc_verbs.MAX_UUIDS)) == grpc_verbs.MAX_UUIDS
+    assert len(put(client, *[pb.Draft(json="0")] * grpc_verbs.MAX_UUIDS)) == grpc_verbs.MAX_UUIDS
 
 
 @pytest.mark.parametrize("cls", errors.ALL, ids=lambda cls: cls.code)

@@ -45,7 +45,7 @@ def through_two_takeovers(server: Serving, hammer: Hammer) -> None:
     assert [line for line in server.err.lines if " ERROR " in line or " WARNING " in line] == []
 
 
-@pytest.mark.parametrize("drain", ["0", "30"])
+@pytest.mark.parametrize(("store", "drain"), [("sqlite", "30"), ("postgres", "0")], indirect=["store"])
 def test_clients_of_tarantool_do_not_notice_two_takeovers(tmp_path: Path, store: str, drain: str):
     made(store)
     with Serving(tmp_path, store, "--drain", drain, "--durability", "relaxed") as server:
