@@ -229,7 +229,7 @@ def test_what_concerns_few_tasks_costs_the_same_in_a_long_tube(memory, call):
 
 
 def test_other_options_of_lanes_cost_one_look_at_each_task(memory):
-    costs = [steps(lambda n=n: laned(memory, n).alter(lane_concurrency=2)) for n in (200, 2000)]
+    costs = [steps(lambda n=n: laned(memory, n).alter(lane_concurrency=2)) for n in (100, 1000)]
     assert costs[1] < costs[0] * 12
 
 

@@ -99,6 +99,7 @@ def test_an_unknown_option_is_refused_by_name(q):  # case 18
     assert names(q) == []
 
 
+@pytest.mark.at_the_door
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("option", PUT_OPTIONS)
 def test_put_takes_the_options_of_the_kind_and_no_other(q, kind, option):  # case 6
@@ -111,6 +112,7 @@ def test_put_takes_the_options_of_the_kind_and_no_other(q, kind, option):  # cas
     assert jobs.tasks() == []
 
 
+@pytest.mark.at_the_door
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("feature", TUBE_OPTIONS)
 def test_a_tube_takes_the_options_of_its_kind_and_no_other(q, kind, feature):

@@ -123,7 +123,7 @@ def test_no_file_is_named_after_nothing():
 @pytest.mark.parametrize("path", SOURCE, ids=relative)
 def test_every_module_says_what_it_is(path):
     text = path.read_text()
-    assert not text.strip() or ast.get_docstring(ast.parse(text))
+    assert not text.strip() or re.match(r'"""\S', text)
 
 
 def test_all_is_sorted_and_complete():
@@ -172,6 +172,8 @@ def test_no_test_sleeps_or_is_skipped():
     forbidden = {"sleep", "skip", "skipif", "importorskip", "xfail"}
     for path in TESTS:
         text = path.read_text().replace("asyncio.sleep(0)", "None")  # this only lets the loop run
+        if not any(f".{name}" in text for name in forbidden):
+            continue
         used = {node.attr for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Attribute)}
         assert not used & forbidden, f"{relative(path)} uses {used & forbidden}"
 
