@@ -31,7 +31,7 @@ def url(server: Running, path: str) -> str:
 
 def get(server: Running, path: str, **headers: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(urllib.request.Request(url(server, path), headers=headers), timeout=30) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url(server, path), headers=headers), timeout=90) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -40,7 +40,7 @@ def get(server: Running, path: str, **headers: str) -> tuple[int, str]:
 
 def raw(server: Running, request: bytes) -> bytes:
     """What is answered to anything, until the connection ends."""
-    with socket.create_connection(("127.0.0.1", server.server.port("http_port")), 30) as connection:
+    with socket.create_connection(("127.0.0.1", server.server.port("http_port")), 90) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -87,7 +87,7 @@ def test_metrics_have_the_store_and_the_server(server: Running):
 def test_calls_that_wait_are_counted(server: Running):
     with penstock.connect(server.server.settings.url) as queue:
         queue.create_tube("mail", "fifo")
-    waiting = socket.create_connection(("127.0.0.1", server.server.port()), 30)
+    waiting = socket.create_connection(("127.0.0.1", server.server.port()), 90)
     client = tarantool.Connection("127.0.0.1", server.server.port())
     request = tarantool.request.RequestCall(client, "queue.tube.mail:take", (60,), False)
     waiting.recv(128)
@@ -155,7 +155,7 @@ def test_who_connects_and_asks_nothing_is_let_go_without_a_word(
     from penstock.server import http_door as http
 
     monkeypatch.setattr(http, "PATIENCE", 0.05)
-    with socket.create_connection(("127.0.0.1", server.server.port("http_port")), 30) as connection:
+    with socket.create_connection(("127.0.0.1", server.server.port("http_port")), 90) as connection:
         connection.sendall(request_)
         assert connection.recv(65536) == b""
     assert [record.message for record in caplog.records if record.levelname == "ERROR"] == []
