@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from tarantool.error import DatabaseError, NetworkError
-from tests.cli.shell import PATIENCE
 
 import penstock
 from penstock.model.errors import EngineUnavailable, LeaseLost
 
+PATIENCE = 90.0
 HANDS = 3
 """Producers, and as many consumers."""
 AHEAD = 30

@@ -24,6 +24,8 @@ import penstock
 from penstock.model.errors import EngineUnavailable, UsageError
 from penstock.server.takeover import Asking
 
+pytestmark = pytest.mark.timeout(300)
+
 
 def test_a_command_takes_over_by_the_port(tmp_path: Path):
     made(os.fspath(tmp_path / "tasks.db"))

@@ -19,7 +19,7 @@ from penstock.model.errors import PenstockError
 
 SOME = 50
 """Tasks that are done at each of the servers."""
-pytestmark = [pytest.mark.filterwarnings("ignore::tarantool.error.NetworkWarning"), pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.filterwarnings("ignore::tarantool.error.NetworkWarning"), pytest.mark.timeout(300)]
 
 
 def killed_twice(tmp_path: Path, store: str, hands: Callable[[Serving], Stubborn], *words: str) -> None:

@@ -18,6 +18,7 @@ from tests.support.serving import Serving
 
 import penstock
 
+pytestmark = pytest.mark.timeout(300)
 SOME = 50
 """Tasks that are done before the first takeover, between two, and after the last one; others while one is under way."""
 
