@@ -38,7 +38,7 @@ def put_addresses(spark: SparkSession, url: str, file: Path) -> None:
 def fetch_pages(spark: SparkSession, url: str, workers: int, slots: int, grace: float) -> penstock.spark.Fleet:
     """Fetch until nothing is left."""
     return penstock.spark.fleet(
-        spark, url, "pages", "crawl.pages:fetch", workers=workers, slots=slots, grace=grace, attempt_limit=30
+        spark, url, "pages", "crawl.pages:fetch", workers=workers, slots=slots, grace=grace, attempt_limit=120
     )
 
 

@@ -16,7 +16,7 @@ def fetch(page: dict, run: penstock.Run) -> dict:
     """Fetch a page and put its links. Whatever it raises, the page is tried again later."""
     url = page["url"]
     try:
-        with urlopen(url, timeout=10) as answer:
+        with urlopen(url, timeout=30) as answer:
             text = answer.read().decode()
     except HTTPError as error:
         if error.code in (404, 410):

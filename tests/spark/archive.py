@@ -30,7 +30,7 @@ with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
     query.trigger(availableNow=True).start().awaitTermination()
 spark.stop()
 """
-PATIENCE = 300.0
+PATIENCE = 600.0
 
 
 def options(flags: str, environment: dict[str, str], build: Path) -> str:

@@ -6,6 +6,7 @@ A speculative copy of a task never runs on the host of the first one, so one hos
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import threading
 import time
@@ -16,17 +17,14 @@ from typing import IO
 
 import pyspark
 from tests.spark.conftest import BRIEF, environment
-from tests.support.postgres import free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-PATIENCE = 120.0
+PATIENCE = 300.0
 
 
 @contextmanager
 def cluster(folder: Path) -> Iterator[str]:
     """The URL of a master with a worker of one core on each of two hosts; all of it ends with the context."""
-    port = free_port()
-    url = f"spark://{HOSTS[0]}:{port}"
     started: list[subprocess.Popen[bytes]] = []
     logs: list[IO[bytes]] = []
 
@@ -45,7 +43,8 @@ def cluster(folder: Path) -> Iterator[str]:
         return log
 
     try:
-        log = start(HOSTS[0], "master.Master", "--port", str(port), "--webui-port", "0")
+        log = start(HOSTS[0], "master.Master", "--port", "0", "--webui-port", "0")
+        url = _await(log, r"Starting Spark master at (spark://\S+:[0-9]+)", started)
         _await(log, "I have been elected leader", started)
         size = ("-c", "1", "-m", "1G", "--webui-port", "0")
         workers = [start(host, "worker.Worker", *size, "-d", str(folder / f"work-{host}"), url) for host in HOSTS]
@@ -60,9 +59,12 @@ def cluster(folder: Path) -> Iterator[str]:
             file.close()
 
 
-def _await(log: Path, text: str, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Come back once a log has a text."""
+def _await(log: Path, words: str, processes: Sequence[subprocess.Popen[bytes]]) -> str:
+    """Come back once a log has a line with these words; what is in parentheses in them, or all."""
     end, pause = time.monotonic() + PATIENCE, threading.Event()
-    while text not in (said := log.read_text(errors="replace")):
-        assert time.monotonic() < end and all(one.poll() is None for one in processes), f"no {text!r} in {said[-2000:]}"
+    while (found := re.search(f"{words}.*\n", said := log.read_text(errors="replace"))) is None:
+        assert time.monotonic() < end and all(one.poll() is None for one in processes), (
+            f"no {words!r} in {said[-2000:]}"
+        )
         pause.wait(0.05)
+    return found[found.re.groups]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 collect_ignore_glob = ["drivers/*"]
 """Programs that tests start; they do their work when they are imported."""
 ROOT = Path(__file__).parents[2]
+PATIENCE = 900
+"""Seconds after which a test is taken for stuck; the first one of a machine waits for its archive of classes too."""
 # What lives for minutes is not worth compiling well: half the work of a start is that.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
@@ -31,6 +33,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.pollingDelay": "50ms",
+    # A process that has to wait for its turn for long may come late to where its rows are handed over.
+    "spark.python.authenticate.socketTimeout": "600s",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
@@ -48,6 +52,12 @@ def environment() -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])]),
     }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(PATIENCE))
 
 
 @pytest.fixture(scope="session", autouse=True)

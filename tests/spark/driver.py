@@ -15,7 +15,7 @@ from typing import IO, Any
 from tests.spark.conftest import ROOT, environment
 from tests.worker.bench import until
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 HERE = "local[*]"
 PROGRAM = Path(__file__).parent / "drivers" / "program.py"
 

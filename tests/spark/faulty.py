@@ -22,7 +22,7 @@ from penstock.spark.options import Options
 from penstock.spark.sink import Sink
 from penstock.spark.writing import Writer
 
-PATIENCE = 240.0
+PATIENCE = 900.0
 SCHEMA = "data string"
 PADDING = "x" * 5000
 """Rows that are this large are sent on batch by batch: Spark's processes gather 64 kB before they do."""

@@ -69,7 +69,7 @@ def handled(folder: Path, frame: DataFrame, number: int, point: str) -> None:
 def run(spark: SparkSession, url: str, tube: str, folder: Path, point: str = "") -> None:
     """Handle what there is now, three tasks a batch."""
     spark.dataSource.register(FragileSource)
-    options = {"url": url, "tube": tube, "streamId": tube, "maxTasksPerTrigger": "3", "lease": "600", "point": point}
+    options = {"url": url, "tube": tube, "streamId": tube, "maxTasksPerTrigger": "3", "lease": "7200", "point": point}
     stream = spark.readStream.format("fragile").options(mark=str(folder / MARK), **options).load()
     writer = stream.writeStream.foreachBatch(lambda frame, number: handled(folder, frame, number, point))
     finish(writer, folder / "checkpoint")

@@ -7,7 +7,7 @@ Such a query has done nothing, so it is started again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 TIMES = 20
-PATIENCE = 300
+PATIENCE = 600
 TOO_SLOW = "failed to connect back"
 
 
@@ -32,16 +32,21 @@ def finish(writer: DataStreamWriter, checkpoint: Path) -> None:
             return
 
 
-@contextmanager
-def running(writer: DataStreamWriter, checkpoint: Path) -> Iterator[StreamingQuery]:
-    """A query that goes on until the context ends, from after its first batch, which may be empty."""
-    writer = writer.option("checkpointLocation", str(checkpoint))
+def begun(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """A query after its first batch, which may be empty, or its end."""
     for _ in range(TIMES):
-        query = writer.start()
+        query = start()
         while query.isActive and not query.recentProgress:
             threading.Event().wait(0.05)
         if query.isActive or TOO_SLOW not in str(query.exception()):
             break
+    return query
+
+
+@contextmanager
+def running(writer: DataStreamWriter, checkpoint: Path) -> Iterator[StreamingQuery]:
+    """A query that goes on until the context ends, from after its first batch, which may be empty."""
+    query = begun(writer.option("checkpointLocation", str(checkpoint)).start)
     try:
         yield query
     finally:

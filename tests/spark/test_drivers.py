@@ -14,8 +14,10 @@ import pyspark
 import pytest
 from tests.spark import faulty
 from tests.spark.driver import HERE, Driver
+from tests.spark.past import history
 from tests.spark.places import PLACES, check_once, found
 from tests.support.postgres import give_back, lent_place
+from tests.worker.bench import until
 
 import penstock
 from penstock.engines.postgres.place import Place
@@ -32,7 +34,6 @@ SPECULATION = {
     "spark.speculation.minTaskRuntime": "100ms",
     "spark.speculation.interval": "100ms",
 }
-pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def does_the_same(driver: Driver, master: str, url: str) -> None:
     assert where == master
     assert done == 20 and squares == [[n, n * n] for n in range(20)]
     with penstock.connect(url) as q:
-        events = q.history(limit=1000)
+        events = history(q, 60)
     assert Counter(event.event for event in events) == {"put": 20, "take": 20, "ack": 20}
     assert {event.worker for event in events if event.event == "take"} <= {f"spark:{run}:0", f"spark:{run}:1"}
 
@@ -84,7 +85,7 @@ def test_of_a_straggler_and_its_copy_the_copy_counts(
         assert (tmp_path / "0").exists(), "the straggler has staged all it had"
         # Spark numbers the copy 1. Had the straggler ended first, or by itself, its rows would say 0.
         check_once(q, [faulty.row(n, int(n < ROWS // 2)) for n in range(ROWS)])
-        assert Counter(event.event for event in q.history(limit=1000)) == {"put": ROWS}
+        assert Counter(event.event for event in history(q, ROWS)) == {"put": ROWS}
 
 
 def test_the_same_job_runs_on_a_local_cluster(on_cluster: Driver, tmp_path: Path) -> None:
@@ -107,9 +108,10 @@ def test_writes_and_a_fleet_outlive_their_executors(on_cluster: Driver, server: 
     with penstock.connect(server) as q:
         tasks = q.tube("jobs").tasks()
         assert [task.state for task in tasks] == ["done"] * 6 and tasks[0].attempt == 2
-        ended = [event for event in q.history(limit=1000) if event.from_state == "taken"]
+        done = until(lambda: len(found := [one for one in q.history() if one.to_state == "done"]) >= 6 and found)
+        assert len(done) == 6
+        ended = [event for event in q.history() if event.from_state == "taken"]
         assert [event.to_state for event in ended if event.task_id == 1] == ["ready", "done"]
-        assert sum(event.to_state == "done" for event in ended) == 6
     assert (counts["done"], counts["left"]) == (6, 0)
 
 
@@ -153,7 +155,7 @@ def test_ctrl_c_gives_tasks_back_after_the_grace_and_twice_at_once(
             driver.until(lambda: len(list(begun.iterdir())) >= 2)
             if kind == "postgres":
                 # As docs/cluster.md has it: three of each worker, and three of the driver.
-                assert 2 <= count() - idle <= 3 * 2 + 3
+                driver.until(lambda: 2 <= count() - idle <= 3 * 2 + 3)
             driver.interrupt()
             if presses == 2:
                 driver.until(lambda: is_ordered(q))

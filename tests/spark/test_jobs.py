@@ -29,7 +29,7 @@ from penstock.spark.sink import Sink, StagedBatch
 from penstock.spark.writing import Staged, Writer, stage
 from penstock.testing import ManualClock
 
-PATIENCE = 120
+PATIENCE = 600
 SCHEMA = StructType([StructField("data", StringType())])
 DURABLE = [engine for engine in ENGINES if engine.durable]
 POSTGRES = [engine for engine in DURABLE if engine.name == "postgres"]

@@ -95,7 +95,7 @@ def test_after_crashes_anywhere_the_lake_is_what_it_would_be_in_one_go(spark, tm
 
 def test_of_two_steps_at_once_one_publishes_and_the_other_looks_again(spark, past, lake):
     past.happen(60)
-    both = threading.Barrier(2, timeout=100)
+    both = threading.Barrier(2, timeout=600)
 
     def together(stage: str) -> None:
         if stage in ("begun", "written"):

@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.spark.conftest import ROOT, environment
 from tests.spark.lakes import check
+from tests.spark.past import history
 from tests.support import postgres
 
 import penstock
@@ -51,6 +52,7 @@ def test_what_is_killed_leaves_a_whole_lake_and_puts_each_task_once(spark, tmp_p
         tube, again = queue.create_tube("jobs", history=True, history_data=True), queue.create_tube("again")
         tube.put_many(range(30))
         tube.ack_many(tube.take_many(20))
+        history(queue, 70)
         with standing(spark, url, lake, "step", "bronze"):
             assert lake.snapshot().upto == 0
         assert step(spark, url, lake, limit=20).events == 20
@@ -59,9 +61,9 @@ def test_what_is_killed_leaves_a_whole_lake_and_puts_each_task_once(spark, tmp_p
             assert lake.snapshot().upto == before
             assert run(spark, url, lake).events == 50, "two steps at once, one of which is killed later"
         assert vacuum(lake, older_than=-LATER, dry_run=True).directories > 0, "what the killed ones have left"
-        check(spark, lake, queue.history(limit=1000))
+        check(spark, lake, history(queue, 70))
         tube.ack_many(tube.take_many(10))
-        events = queue.history(limit=1000)
+        events = history(queue, 90)
         with standing(spark, url, lake, "step", "published"):
             assert lake.snapshot().upto == events[-1].seq
         assert run(spark, url, lake).events == 0, "it was published, and the queue was not told"

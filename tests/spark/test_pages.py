@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.streaming import DataStreamWriter
 from tests.docs.pages import PAGES, needs_spark, run, shop
+from tests.spark.queries import begun
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if needs_spark(page)], ids=lambda page: page.stem)
 def test_the_snippets_of_a_page_run_with_spark(spark, page, tmp_path, monkeypatch):
+    start = DataStreamWriter.start
+    monkeypatch.setattr(DataStreamWriter, "start", lambda writer: begun(lambda: start(writer)))
     monkeypatch.chdir(tmp_path)
     with shop(page, monkeypatch):
         run(page)

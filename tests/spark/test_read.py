@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.spark.past import history
 from tests.support import postgres
 
 import penstock
@@ -111,14 +112,14 @@ def test_events_are_read_in_parts_and_by_position(spark, q, url):
     jobs.put_many(range(50))
     for task in jobs.take_many(50):
         task.ack()
-    history = q.history(limit=1000)
+    events = history(q, 151)
     frame = read(spark, url, "", feed="events", numPartitions=4).load()
     assert frame.rdd.getNumPartitions() == 4
     assert frame.columns == list(schemas.EVENTS)
-    assert seqs(frame) == [event.seq for event in history]
-    assert read(spark, url, feed="events").load().count() == len(history) - 1
-    some = read(spark, url, feed="events", fromSeq=history[9].seq, toSeq=history[19].seq).load()
-    assert seqs(some) == [event.seq for event in history[10:20]]
+    assert seqs(frame) == [event.seq for event in events]
+    assert read(spark, url, feed="events").load().count() == len(events) - 1
+    some = read(spark, url, feed="events", fromSeq=events[9].seq, toSeq=events[19].seq).load()
+    assert seqs(some) == [event.seq for event in events[10:20]]
     assert read(spark, url, feed="events", states="done").load().count() == 50
 
 

@@ -16,8 +16,6 @@ from penstock import UsageError
 from penstock.spark import fleet
 from penstock.spark.options import resolved
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture
 def url(tmp_path: Path) -> Iterator[str]:
@@ -31,7 +29,7 @@ def test_what_spark_writes_a_fleet_works_off_and_spark_reads(spark: Any, url: st
         rows = [(str(n),) for n in range(60)]
         frame = spark.createDataFrame(rows, "data string").repartition(3)
         frame.write.format("penstock").options(url=url, tube="jobs").mode("append").save()
-        done = fleet(spark, url, "jobs", crews.square, workers=2, slots=4)
+        done = fleet(spark, url, "jobs", crews.square, workers=2, slots=4, session_ttl=600)
         assert done.counts == penstock.spark.Counts(taken=60, done=60)
         read = spark.read.format("penstock").options(url=url, tube="jobs").load().collect()
         assert {json.loads(row.data): json.loads(row.result) for row in read} == {n: n * n for n in range(60)}

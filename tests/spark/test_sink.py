@@ -11,8 +11,6 @@ from tests.spark.places import PLACES, check_once, check_put
 import penstock
 from penstock.model import ops
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(params=PLACES[:1], ids=lambda place: place.name)
 def url(request, tmp_path) -> str:

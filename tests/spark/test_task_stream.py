@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
+import apsw
+import psycopg
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.spark.queries import finish, running
 from tests.support.engines import ENGINES
+from tests.worker.bench import until
 
 import penstock
 from penstock import UsageError
+from penstock.engines.postgres.place import Place
+from penstock.engines.postgres.templates import quoted
 from penstock.model import ops
 from penstock.spark import attempt, settle
 
-pytestmark = pytest.mark.timeout(600)
+PATIENCE = 300.0
 DURABLE = [engine for engine in ENGINES if engine.durable]
 SQLITE, POSTGRES = (
     pytest.mark.parametrize("url", [engine], indirect=True, ids=lambda engine: engine.name) for engine in DURABLE
@@ -36,7 +43,7 @@ def q(url):
 
 
 def stream(spark, url, **options):
-    given = {"url": url, "tube": "jobs", "streamId": "s", "pollInterval": 0.05, **options}
+    given = {"url": url, "tube": "jobs", "streamId": "s", "pollInterval": 0.05, "lease": 3600, **options}
     return spark.readStream.format("penstock").options(**given).load()
 
 
@@ -152,23 +159,54 @@ def test_a_second_query_ends_the_first_one_of_the_same_stream(spark, q, url, tmp
     writer = stream(spark, url).writeStream.foreachBatch(note)
     with running(writer, tmp_path / "first") as first:
         jobs.put(1)
-        assert jobs.wait(1, timeout=120).state == "done"
+        assert jobs.wait(1, timeout=600).state == "done"
         with running(writer, tmp_path / "second"):
             with pytest.raises(StreamingQueryException, match="another query reads the stream 's' now"):
-                first.awaitTermination(300)
+                first.awaitTermination(600)
             jobs.put(2)
-            assert jobs.wait(2, timeout=120).state == "done"
+            assert jobs.wait(2, timeout=600).state == "done"
     assert seen == [1, 2]
 
 
-@pytest.mark.parametrize("url", DURABLE, indirect=True, ids=lambda engine: engine.name)
-def test_a_batch_may_take_longer_than_its_leases_without_a_sign(spark, q, url, tmp_path):
-    jobs = q.create_tube("jobs", keep=True, ttr=1)
-    jobs.put_many(range(3))
-    taken = []
-    # Another who waits for these tasks does not get them: the process that plans keeps them.
-    batches = Batches(lambda frame, number: taken.append(jobs.take(timeout=2.5)))
-    run(stream(spark, url, lease=1), batches, tmp_path / "c")
-    assert taken == [None] and sorted(batches.data) == [0, 1, 2]
-    assert [(task.state, task.attempt) for task in jobs.tasks()] == [("done", 1)] * 3
-    assert json.loads(q._engine.execute(ops.ReadLedger("acked:s"))[0].text)["lost"] == 0
+def lease_end(url):
+    """Until when the store leaves its tasks with a stream that it does not hear of."""
+    ask = "select max(expires_at) from {} where name = 'spark stream s'"
+    if url.startswith("postgresql"):
+        place = Place.parse(url)
+        with psycopg.connect(place.conninfo) as connection:
+            ((end,),) = connection.execute(ask.format(f"{quoted(place.schema)}.sessions")).fetchall()
+    else:
+        with closing(apsw.Connection(url)) as connection:
+            ((end,),) = connection.execute(ask.format("penstock_sessions"))
+    return end
+
+
+def keeps_its_tasks(spark, engine, folder):
+    """A batch that goes on until its leases end later than they did."""
+    url, ends = engine.url(folder), []
+
+    def wait_for_a_sign(frame, number):
+        ends.append(lease_end(url))
+        until(lambda: lease_end(url) != ends[0], PATIENCE)
+        ends.append(lease_end(url))
+
+    with penstock.connect(url) as q:
+        jobs = q.create_tube("jobs", keep=True, ttr=1)
+        jobs.put_many(range(3))
+        batches = Batches(wait_for_a_sign)
+        run(stream(spark, url, lease=30), batches, folder / "c")
+        assert ends[0] < ends[1] and sorted(batches.data) == [0, 1, 2]
+        assert [(task.state, task.attempt) for task in jobs.tasks()] == [("done", 1)] * 3
+        assert json.loads(q._engine.execute(ops.ReadLedger("acked:s"))[0].text)["lost"] == 0
+    engine.clean(url)
+
+
+def test_a_batch_may_take_longer_than_its_leases_without_a_sign(spark, tmp_path):
+    """On every store at one time: the process that plans gives a sign after a third of the lease."""
+    with ThreadPoolExecutor() as pool:
+        streams = []
+        for engine in DURABLE:
+            (tmp_path / engine.name).mkdir()
+            streams.append(pool.submit(keeps_its_tasks, spark, engine, tmp_path / engine.name))
+        for one in streams:
+            one.result()

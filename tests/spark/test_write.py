@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from tests.spark.past import history
 from tests.spark.places import PLACES, check_once, check_put
 
 import penstock
@@ -47,7 +48,7 @@ def test_every_row_is_put_once_and_in_order(spark, url, queue):
     write(frame, url)
     check_once(queue, [{"n": n} for n in range(ROWS)])
     assert [task.data["n"] for task in queue.tube("jobs").take_many(5)] == [0, 1, 2, 3, 4]
-    assert sum(row.event == "put" for row in queue.history(tube="jobs", limit=2 * ROWS)) == ROWS
+    assert sum(row.event == "put" for row in history(queue, ROWS)) == ROWS
 
 
 def test_columns_are_options_and_null_is_the_default(spark, url, queue):

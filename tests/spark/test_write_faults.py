@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 from tests.spark import faulty
+from tests.spark.past import history
 from tests.spark.places import PLACES, check_once
 
 import penstock
 from penstock.model import ops
 
 ROWS = 200
-pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(params=PLACES[1:], ids=lambda place: place.name)
@@ -50,7 +50,7 @@ def test_rows_of_a_failed_attempt_are_not_put(small_batches, url, queue, tmp_pat
     write(numbers(small_batches).mapInArrow(attempts, faulty.SCHEMA), url, jobId="load")
     assert (tmp_path / "0").exists() and (tmp_path / "1").exists(), "both had staged rows when they failed"
     check_once(queue, [faulty.row(n, 1) for n in range(ROWS)])
-    assert sum(row.event == "put" for row in queue.history(tube="jobs", limit=ROWS * 3)) == ROWS
+    assert sum(row.event == "put" for row in history(queue, ROWS)) == ROWS
 
 
 def test_a_commit_whose_answer_is_lost_is_not_undone(small_batches, url, queue, tmp_path):

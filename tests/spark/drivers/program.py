@@ -29,7 +29,7 @@ SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m", "spark.
 PLAIN = {"spark.speculation": "false"}
 """Builders of one process remember what sessions before had."""
 BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH)}
-LONG = 600
+LONG = 3600
 """Seconds a session outlives its process: who had to wait for that would not end."""
 
 
@@ -61,7 +61,7 @@ def everywhere(url: str) -> list[Any]:
         q.create_tube("jobs", keep=True, history=True)
     rows = spark.range(0, 20, 1, 2).selectExpr("id AS data", "concat('lane ', id % 4) AS lane")
     rows.write.format("penstock").options(url=url, tube="jobs", jobId="load").mode("append").save()
-    done = penstock.spark.fleet(spark, url, "jobs", "tests.spark.crews:square", workers=2)
+    done = penstock.spark.fleet(spark, url, "jobs", "tests.spark.crews:square", workers=2, session_ttl=LONG)
     found = done.results().select("data", "result").collect()
     squares = {json.loads(row.data): json.loads(row.result) for row in found}
     return [spark.sparkContext.master, done.run, done.counts.done, sorted(squares.items())]
