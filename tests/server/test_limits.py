@@ -19,7 +19,7 @@ from penstock.model import ops
 from penstock.model.session import new_session
 from penstock.model.task import Draft
 from penstock.model.tube import KINDS, new_tube
-from penstock.server import connection, logins
+from penstock.server import connection, link, logins
 from penstock.server.auth import new_token
 from penstock.server.settings import Limits
 from penstock.wire import codec, talk
@@ -102,22 +102,23 @@ def test_a_client_that_reads_gets_more_at_once_than_may_be_unread() -> None:
         assert [len(answer.data[0][2]) for answer in answers] == [500_000] * 40
 
 
-def test_a_remote_engine_gets_more_at_once_than_may_be_unread(tmp_path: Path) -> None:
-    limits = Limits(unsent=4 << 20)
+def test_a_remote_engine_gets_more_at_once_than_may_be_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "GRANTED", link.GRANTED // 10)
+    limits = Limits(unsent=400_000)
     with (
         Running(str(tmp_path / "tasks.db"), limits=limits, grpc_port=0) as server,
         penstock.connect(server.url) as q,
         penstock.connect(server.grpc_url) as other,
     ):
         mail = q.create_tube("mail")
-        mail.put_many(["x" * 500_000] * 30)
+        mail.put_many(["x" * 50_000] * 30)
         first = mail.take_many(30)
         assert 1 < len(first) <= 30
         last = other.tube("mail").take_many(40)
         assert len(last) == 30 - len(first)
         assert mail.statistics().tasks["taken"] == 30
-        mail.put_many(["x" * 500_000] * 25)
-        mail.put_many(["x" * 500_000] * 15)
+        mail.put_many(["x" * 50_000] * 25)
+        mail.put_many(["x" * 50_000] * 15)
         some = mail.take_many(40)
         assert 1 < len(some) < 40
         assert mail.statistics().tasks["taken"] == 30 + len(some)
