@@ -207,7 +207,7 @@ def test_a_fleet_ends_when_its_time_is_over(spark: Any, url: str, q: Any, tmp_pa
         """The clock of the driver: once a handler runs, an hour goes by between two looks."""
         return time.monotonic() + 3600 * (next(hours) if any(folder.iterdir()) else 0)
 
-    monkeypatch.setattr(fleets, "time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
+    monkeypatch.setattr(fleets, "time", SimpleNamespace(**{**vars(time), "monotonic": monotonic}))
     thread, raised = stopped(spark, url, folder, workers=1, max_runtime=3000, grace=0)
     thread.join(PATIENCE)
     assert not thread.is_alive() and raised == []
