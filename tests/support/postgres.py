@@ -408,11 +408,11 @@ def drop_place(url: str) -> None:
 PLACE = "place"
 LENT, LENT_WARM = 40, 400
 """How often a place is lent."""
-OWN = """
-    select relname, relname like 'stage\\_%%' from pg_class
-    where relnamespace = to_regnamespace(%s) and relkind = 'r'
-        and (relname !~ '_[0-9]+$' or relname like 'stage\\_%%') and relname not in ('store', 'marker')
-"""
+OWN = f"""
+    select relname, relname like 'stage\\_%' from pg_class
+    where relnamespace = to_regnamespace('{PLACE}') and relkind = 'r'
+        and (relname !~ '_[0-9]+$' or relname like 'stage\\_%') and relname not in ('store', 'marker')
+"""  # noqa: S608
 """Tables that are of no tube, and whether they are to be dropped rather than emptied."""
 
 
@@ -437,20 +437,27 @@ class Lot:
     def empty(self) -> bool:
         """Forget what is in the place; false if it is not for lending any more."""
         self._left -= 1
-        own = self._connection.execute(OWN.encode(), [PLACE]).fetchall()
-        whole = not self.warm or self.shelf.is_whole(self._connection)
-        if self._left == 0 or self.shelf.left > LENT or not own or not whole:
+        own, *parts = self._asked(OWN, *(self.shelf.questions if self.warm else ()))
+        whole = bool(own) and (not self.warm or self.shelf.is_whole(parts[0]))
+        if self._left == 0 or self.shelf.left > LENT or not whole:
             self.close()
             self._server.drop_database(self.name)
             return False
-        if self.warm:
-            self.shelf.collect(self._connection)
-        orders = [
-            sql.SQL("drop table {}" if goes else "delete from {}").format(sql.Identifier(PLACE, table))
-            for table, goes in own
-        ]
-        self._connection.execute(sql.SQL("; ").join(orders))
+        orders = self.shelf.collect(parts[1]) if self.warm else []
+        orders += [f'{"drop table" if goes else "delete from"} "{PLACE}"."{table}";' for table, goes in own]
+        self._connection.execute("\n".join(orders).encode())
         return True
+
+    def _asked(self, *questions: str) -> list[list[Any]]:
+        """The answers to questions that are asked at once; nothing but empty ones if the schema is gone."""
+        try:
+            cursor = self._connection.execute(";".join(questions).encode())
+        except psycopg.errors.UndefinedTable:
+            return [[] for _ in questions]
+        answers = [cursor.fetchall()]
+        while cursor.nextset():
+            answers.append(cursor.fetchall())
+        return answers
 
     def close(self) -> None:
         forget(self.name)

@@ -25,8 +25,12 @@ _TABLE = re.compile(r"^create +(?:unlogged +)?table (\S+)", re.M)
 _SEQUENCE = re.compile(r"^create sequence (\S+);", re.M)
 _INSERT = re.compile(r"^insert into [^;]*;", re.M)
 # An alteration changes no part but this index, which may outlast the order that it is for.
-USED = "select number, config, to_regclass('{0}.tasks_' || number || '_stand') is not null from {0}.tubes"
-SHARED = "select max(oid)::bigint from pg_proc where pronamespace = to_regnamespace(%s) and proname !~ '_[0-9]+$'"
+USED = """
+    select number, config, to_regclass('{0}.tasks_' || number || '_stand') is not null,
+        coalesce(pg_sequence_last_value(to_regclass('{0}.seqs_' || number)), 0)
+    from {0}.tubes
+"""
+SHARED = "select max(oid)::bigint from pg_proc where pronamespace = to_regnamespace('{0}') and proname !~ '_[0-9]+$'"
 NUMBERS = "pg_get_serial_sequence('{}.tubes', 'number')"
 
 
@@ -65,39 +69,41 @@ class Shelf:
             _make(connection, self.schema, number, config)
             self._shapes[number] = shape(config)
 
-    def is_whole(self, connection: Connection) -> bool:
+    @property
+    def questions(self) -> list[str]:
+        """What to ask about the schema before anything is collected: the answers are for is_whole() and collect()."""
+        return [SHARED.format(self._quoted), USED.format(self._quoted)]
+
+    def is_whole(self, shared: list[Any]) -> bool:
         """False when functions were made anew since: those of tubes that nobody had are gone then."""
-        row = connection.execute(SHARED.encode(), [self._quoted]).fetchone()
-        before, self._shared = self._shared, row and row[0]
+        before, self._shared = self._shared, shared[0][0]
         return before in (None, self._shared)
 
-    def collect(self, connection: Connection) -> None:
-        """Empty the tubes that are there, and keep their parts. Those of tubes that are gone or big are left alone."""
+    def collect(self, used: list[Any]) -> list[str]:
+        """Keep the parts of tubes that are there; answers what empties those.
+
+        Parts of tubes that are gone or big are left alone.
+        """
         self._taken.clear()
-        for number, json, stands in connection.execute(USED.format(self._quoted).encode()).fetchall():
+        orders = []
+        for number, json, stands, tasks in used:
             config = TubeConfig.from_json(json)
             made = self._shapes.setdefault(number, "")
             same = made == shape(config) and stands == (config.lane_order == "strict")
-            if made and same and self._empty(connection, number, config):
+            if made and same and tasks <= MANY:
+                orders.append(_emptying(self.schema, number, replace(config, name="")))
                 self._parts.setdefault(made, []).append(number)
         for parts in self._parts.values():
             parts.sort()
         kept = {number for parts in self._parts.values() for number in parts}
         self.left += len(self._shapes.keys() - kept)
         self._shapes = {number: made for number, made in self._shapes.items() if number in kept}
-
-    def _empty(self, connection: Connection, number: int, config: TubeConfig) -> bool:
-        sequence, orders = _emptying(self.schema, number, replace(config, name=""))
-        row = connection.execute(f"select last_value from {sequence}".encode()).fetchone()  # noqa: S608
-        if row is None or row[0] > MANY:
-            return False
-        connection.execute(orders.encode())
-        return True
+        return orders
 
 
 @lru_cache(maxsize=1000)
-def _emptying(schema: str, number: int, config: TubeConfig) -> tuple[str, str]:
-    """The sequence that counts the tasks of a tube, and what to do so that the tube is as it was made."""
+def _emptying(schema: str, number: int, config: TubeConfig) -> str:
+    """What to do so that a tube is as it was made."""
     tables = templates.tube("tables", schema, number, config)
     sequences = _SEQUENCE.findall(tables)
     orders = [
@@ -105,7 +111,7 @@ def _emptying(schema: str, number: int, config: TubeConfig) -> tuple[str, str]:
         *(f"select setval('{name}', 1, false);" for name in sequences),
         *_INSERT.findall(tables),
     ]
-    return sequences[0], "\n".join(orders)
+    return "\n".join(orders)
 
 
 @lru_cache(maxsize=1000)
