@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from penstock import calls, payload, signature
 from penstock.model import duration
-from penstock.model.errors import UsageError, shown
+from penstock.model.errors import AccessDenied, UsageError, shown
 from penstock.model.retry import Exponential
 from penstock.model.tube import FIXED, OPTIONS, Kind, TubeConfig, check_name, lacks, parse_options
 from penstock.schedules import SCHEDULES
@@ -87,6 +87,11 @@ class Definition(Generic[P, R]):
                 )
         whole = config.altered(asked)
         return {name: value for name, value in asked.items() if getattr(whole, name) != getattr(config, name)}
+
+    def denied(self, error: AccessDenied, changes: Mapping[str, Any]) -> AccessDenied:
+        """The refusal of a login that may not alter the tube, with what has to be done for it."""
+        told = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+        return AccessDenied(f"{error}; its handler asks for {told}: let a login that may alter the tube so, once")
 
 
 def check_tube(name: Any) -> str:

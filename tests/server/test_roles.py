@@ -184,6 +184,7 @@ def served(tmp_path: Path) -> Iterator[Callable[[str], str]]:
         "reader": [("read", "mail")],
         "putter": [("put", "mail")],
         "taker": [("take", "mail")],
+        "worker": [("take", "mail"), ("read", "mail")],
         "boss": [("admin", "*")],
         "nothing": [("read", "elsewhere")],
     }
@@ -226,6 +227,21 @@ def test_each_login_does_its_part_over_a_url(served: Callable[..., str], scheme:
         task = mail.take()
         assert task is not None and task.id == id
         task.ack()
+
+
+def test_a_worker_that_may_only_take_needs_a_tube_as_its_handler_asks_for_it(served: Callable[..., str]):
+    done = []
+    with penstock.connect(served("worker")) as queue, penstock.connect(served("boss")) as boss:
+        queue.handler("mail", max_attempts=5)(lambda data: done.append(data))
+        with pytest.raises(
+            AccessDenied, match=r"may not alter .*; its handler asks for retry=.*, max_attempts=5, ttr=3600: let a"
+        ):
+            penstock.Worker(queue).run(until_empty=True)
+        mail = boss.tube("mail")
+        mail.alter(ttr=3600, max_attempts=5, retry=1)
+        mail.put(7)
+        penstock.Worker(queue).run(until_empty=True)
+    assert done == [7]
 
 
 def test_a_tube_that_is_not_there_is_no_secret_that_a_refusal_gives_away(served: Callable[..., str]):

@@ -19,6 +19,7 @@ from penstock.model import duration, ops, tube
 from penstock.model.clock import Clock
 from penstock.model.duration import Seconds
 from penstock.model.errors import (
+    AccessDenied,
     DuplicateKey,
     EngineUnavailable,
     NotTaken,
@@ -477,7 +478,10 @@ class Queue:
             self._makers[config.name] = maker
         changes = definition.changes(config) if alter else {}
         if changes:
-            config = self._engine.execute(ops.AlterTube(config.name, changes))
+            try:
+                config = self._engine.execute(ops.AlterTube(config.name, changes))
+            except AccessDenied as error:
+                raise definition.denied(error, changes) from None
             handlers.log.info("tube %r was altered for %r: %s", config.name, definition, changes)
         return Tube(self, config)
 
