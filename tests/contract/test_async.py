@@ -9,6 +9,7 @@ import random
 import threading
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import ENGINES
 
 import penstock
@@ -22,7 +23,8 @@ PATIENCE = 90
 
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def url(request, tmp_path, clock):
-    url = request.param.url(tmp_path, clock)
+    with postgres.warmth():
+        url = request.param.url(tmp_path, clock)
     yield url
     request.param.clean(url)
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import ENGINES, Bench
 from tests.support.watching import Events
 
@@ -150,7 +151,8 @@ def test_a_closed_queue_says_so(bench):
 @pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
 def blocking(request, tmp_path):
     """A queue in the blocking colour, with an empty tube."""
-    bench = Bench(request.param, "blocking", tmp_path, ManualClock())
+    with postgres.warmth():
+        bench = Bench(request.param, "blocking", tmp_path, ManualClock())
     q = bench.connect()
     q.create_tube("jobs")
     yield q
@@ -180,7 +182,8 @@ def loop(request, tmp_path):
     engine, clock = request.param, ManualClock()
 
     async def main(work):
-        url = engine.url(tmp_path, clock)
+        with postgres.warmth():
+            url = engine.url(tmp_path, clock)
         async with await penstock.aconnect(url, clock=clock, durability="relaxed") as q:
             await work(q, await q.create_tube("jobs"))
         engine.clean(url)

@@ -11,6 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import psycopg
@@ -123,13 +124,22 @@ def _is_quiet(wire: PGconn) -> bool:
     return not look.poll(0)
 
 
+@lru_cache(maxsize=100)
+def _database(conninfo: str) -> str:
+    return str(conninfo_to_dict(conninfo).get("dbname", ""))
+
+
+@lru_cache(maxsize=100)
+def _conninfo(place: Place, **options: str) -> str:
+    return make_conninfo(connections.full_conninfo(place), **options)
+
+
 def open_through(rack_of: Callable[[str], Rack | None]) -> None:
     """From now on stores of this process ask for the rack of a database before they open a connection to it."""
     reach: Opener = connections.reach
 
     def ask(place: Place, **options: str) -> psycopg.Connection[Any]:
-        conninfo = make_conninfo(connections.full_conninfo(place), **options)
-        rack = rack_of(str(conninfo_to_dict(conninfo).get("dbname", "")))
-        return reach(place, **options) if rack is None else rack.connect(conninfo)
+        rack = rack_of(_database(place.conninfo))
+        return reach(place, **options) if rack is None else rack.connect(_conninfo(place, **options))
 
     connections.reach = ask  # type: ignore[assignment]

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import postgres
 from tests.support.engines import COLOURS, ENGINES
 from tests.testing.bench import Bench
 
@@ -21,7 +22,8 @@ def _name(param: Any) -> str:
 @pytest.fixture(params=ONE_EACH, ids=_name)
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """A store under test, over every engine, with a blocking or an async program."""
-    bench = Bench(*request.param, tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(*request.param, tmp_path, clock)
     yield bench
     bench.close()
 
@@ -29,7 +31,8 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) ->
 @pytest.fixture(params=EVERY, ids=_name)
 def every_bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """The same, over every engine with both."""
-    bench = Bench(*request.param, tmp_path, clock)
+    with postgres.warmth():
+        bench = Bench(*request.param, tmp_path, clock)
     yield bench
     bench.close()
 
