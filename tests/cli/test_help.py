@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import typer.main
 from tests.cli.shell import PATIENCE, PROGRAM, Shell, Starter
+from tests.support import forks
 
 import penstock
 from penstock.cli.app import PARTS, program
@@ -59,11 +60,9 @@ WITHOUT_SPARK = [command for command in COMMANDS if not command.name.startswith(
 """Examples of the others run in tests/spark/, which has a session for all of them."""
 
 
-@pytest.fixture(scope="module")
-def starter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    made = Starter(tmp_path_factory.mktemp("starter"))
-    yield made
-    made.close()
+@pytest.fixture
+def starter() -> Starter:
+    return forks.shared_starter()
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from tests.cli.shell import PATIENCE, Ran, Shell, Starter, end_later
 
 
 @functools.cache
-def _starter() -> Starter:
+def shared_starter() -> Starter:
+    """The one that all runs of this process are forks of."""
     folder = tempfile.mkdtemp(prefix="penstock")
     made = Starter(Path(folder))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -38,7 +39,7 @@ class Fork:
         (out, its_out), (err, its_err) = os.pipe(), os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(_starter().path)
+        self._line.connect(shared_starter().path)
         starter.send(self._line, words, environment, os.fspath(folder), [nothing, its_out, its_err])
         for file in (nothing, its_out, its_err):
             os.close(file)

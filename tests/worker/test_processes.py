@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from tests.worker import crunching
 from tests.worker.bench import PATIENCE, Later, Working, until, until_state, work
+from tests.worker.conftest import ONE_EACH
 from tests.worker.crunching import DEEDS, Order
 
 import penstock
@@ -47,6 +48,7 @@ EXPECTED: dict[str, tuple[str, str | None, str]] = {  # state, reason, and what 
 }
 
 
+@pytest.mark.parametrize("bench", ONE_EACH[::2][:2], indirect=True, ids=["memory", "postgres"])
 def test_what_a_handler_does_in_a_process_ends_its_task_as_elsewhere(q: Any) -> None:
     handler = q.handler("jobs", process=True, keep=True, max_attempts=1)(crunching.act)
     ids = {do: handler.put(Order(do, {"ä": [1, None, "\U0001f600"]})).id for do in EXPECTED}
