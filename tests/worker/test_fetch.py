@@ -476,7 +476,7 @@ def test_concurrency_of_a_tube_holds_over_workers(q: Any) -> None:
         with lock:
             running -= 1
 
-    job.put_many(range(200))
+    job.put_many(range(60))
     with Working(q), Working(q):
         until(lambda: not q.tube("jobs").statistics().tasks["total"])
     assert worst <= 3
