@@ -48,6 +48,19 @@ class Queue(penstock_pb2_grpc.QueueServicer):
             setattr(self, name, stream(desk).serve)
 
 
+class Services:
+    """What the made stubs add methods to. None is registered with gRPC: it finds them by name as well.
+
+    It waits for the next call of each registered method apart, and begins all these waits anew after every call.
+    """
+
+    def __init__(self, listener: grpc.aio.Server) -> None:
+        self.add_generic_rpc_handlers = listener.add_generic_rpc_handlers
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Leave it at what has been added."""
+
+
 class GrpcDoor(Door):
     """Listens for gRPC."""
 
@@ -57,12 +70,11 @@ class GrpcDoor(Door):
         self._listener = listener
         self._health = Health(server.core)
         self._closing_seconds = min(CLOSING_SECONDS, server.settings.drain_seconds / 2)
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, listener)
-        takes = {"Take": _take(self.desk)}
-        # A method is served by the first that knows it, and in later releases of gRPC by the last that was registered.
-        listener.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, takes),))
-        penstock_pb2_grpc.add_QueueServicer_to_server(Queue(self.desk), listener)  # type: ignore[no-untyped-call]
-        listener.add_registered_method_handlers(SERVICE, takes)
+        services = Services(listener)
+        takes = {"Take": _take(self.desk)}  # a method is served by the first that knows it
+        services.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, takes),))
+        penstock_pb2_grpc.add_QueueServicer_to_server(Queue(self.desk), services)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, services)
 
     @property
     def connections(self) -> list[Peer]:
