@@ -58,12 +58,9 @@ def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | 
     tube = fast.ordinary(tx, batch[0].tube)
     if tube is None or tube.config.keep:
         return None
-    ids = []
-    for op in batch:
-        for item in op.items:
-            if fast.is_special(item):
-                return None
-            ids.append(item[0][0])
+    ids = fast.plain_ids(tuple(item for op in batch for item in op.items))
+    if ids is None:
+        return None
     leases = fast.found(tube, ids)
     acked: list[tuple[Any, ...]] = []
     answers: Answers = [fast.finish(tx, tube, op, leases, now, acked) for op in batch]

@@ -10,11 +10,11 @@ the work. What is ordinary: no history, no callback, no adopted table, lanes wit
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from itertools import repeat
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.engines import verbs
+from penstock.engines.sqlite import arrays
 from penstock.engines.sqlite.transaction import SqliteTransaction
 from penstock.engines.sqlite.tube import SqliteTube
 from penstock.model import ops, rules
@@ -37,10 +37,15 @@ def ordinary(tx: SqliteTransaction, name: str) -> SqliteTube | None:
 
 def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockError] | None:
     tube = ordinary(tx, op.tube)
-    if tube is None or not _are_ordinary(tube, op.drafts):
+    if tube is None:
+        return None
+    alike = shared_data(op.drafts)
+    if not _are_ordinary(tube, op.drafts if alike is None else op.drafts[:1]):
         return None
     config, head = tube.config, tube.head
     tube.settle(now)
+    if alike is not None and (placed := _put_alike(tx, tube, op.drafts[0], alike, now)) is not None:
+        return placed
     room = None if config.capacity is None else config.capacity - head.counters.live()
     least = now * 1000 if config.id == "time64" else 0
     stencil = Stencil(tube, now)
@@ -48,13 +53,6 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
     rows: list[tuple[Any, ...]] = []
     delayed = 0
     for draft in op.drafts:
-        if stencil.fits(draft) and (room is None or len(rows) < room):
-            seq = head.seq = max(head.seq + 1, least)
-            record, row = stencil.print(draft[0], seq)
-            rows.append(row)
-            results.append(tuple.__new__(Placed, (record, "new")))
-            delayed += stencil.delayed
-            continue
         try:
             stencil.check(draft)
             if room is not None and len(rows) >= room:
@@ -71,12 +69,52 @@ def put(tx: SqliteTransaction, op: ops.Put, now: int) -> list[Placed | PenstockE
         results.append(Placed(record, "new"))
     if rows:
         _write(tube, "insert_in_lane" if config.features.lanes else "insert_fresh", rows)
-        counters = head.counters
-        counters.call(Event.PUT, len(rows))
-        counters.move(None, READY, len(rows) - delayed)
-        counters.move(None, DELAYED, delayed)
-        tx.touched.add(op.tube)
+        _count(tx, tube, len(rows), delayed)
     return results
+
+
+def shared_data(drafts: tuple[Draft, ...]) -> tuple[Data, ...] | None:
+    """The data of drafts that differ in nothing else; None if they do, or are few."""
+    number = len(drafts)
+    if number < arrays.FEW:
+        return None
+    data, *options = zip(*drafts, strict=True)
+    if any(column.count(column[0]) < number for column in options) or len(set(map(type, data))) > 1:
+        return None
+    return data
+
+
+def _put_alike(
+    tx: SqliteTransaction, tube: SqliteTube, first: Draft, data: tuple[Data, ...], now: int
+) -> list[Placed | PenstockError] | None:
+    """Put drafts that are the first one with other data; None if some of them have to be looked at by themselves."""
+    config, head, number = tube.config, tube.head, len(data)
+    full = config.capacity is not None and head.counters.live() + number > config.capacity
+    if full or config.features.lanes or max(map(len, data)) * 4 > config.max_payload:
+        return None
+    try:
+        verbs.check_draft(config, first)
+    except PenstockError:
+        return None
+    before = max(head.seq, now * 1000 - 1) if config.id == "time64" else head.seq
+    record, row = Stencil(tube, now).cut(first, before + 1)
+    arrays.insert(tube, before, data, row)
+    head.seq = before + number
+    _count(tx, tube, number, number if record.state == DELAYED else 0)
+    state, rest, new = record.state, record[5:], tuple.__new__
+    return [
+        new(Placed, (new(Record, (seq, seq, state, None, each, *rest)), "new"))
+        for seq, each in enumerate(data, before + 1)
+    ]
+
+
+def _count(tx: SqliteTransaction, tube: SqliteTube, number: int, delayed: int) -> None:
+    """Fresh tasks have come."""
+    counters = tube.head.counters
+    counters.call(Event.PUT, number)
+    counters.move(None, READY, number - delayed)
+    counters.move(None, DELAYED, delayed)
+    tx.touched.add(tube.config.name)
 
 
 class Stencil:
@@ -90,17 +128,11 @@ class Stencil:
         self._kind: type | None = None
         """Of the data: text or bytes."""
         self._room = tube.config.max_payload
-        self.delayed = False
 
     def fits(self, draft: Draft) -> bool:
         """Whether nothing but the data differs from the draft before, and there are no lanes."""
         data = draft[0]
         return draft[1:] == self._options and type(data) is self._kind and len(data) * 4 <= self._room
-
-    def print(self, data: Data, seq: int) -> tuple[Record, tuple[Any, ...]]:
-        """The record and the row of a draft that fits."""
-        record: Record = tuple.__new__(Record, (seq, seq, self._state, None, data, *self._rest))
-        return record, (seq, self._state, data, *self._row)
 
     def check(self, draft: Draft) -> None:
         """Refuse what does not fit the tube; options that were right for the draft before are right again."""
@@ -132,7 +164,6 @@ class Stencil:
         if not self._lanes:
             self._kind = type(draft.data)
         self._state = record.state
-        self.delayed = record.state == DELAYED
         self._rest = record[5:]
         self._row = (
             record.pri,
@@ -214,44 +245,43 @@ def _grant(tube: SqliteTube, op: ops.Take, session: int, now: int, wanted: int, 
     if to_lane:
         last = next((i for i, row in enumerate(rows) if row[_LANE] is not None), len(rows))
         rows = rows[: last + 1]
-    return grant(tube, rows, repeat(session), now, op.ttr)
+    return grant(tube, rows, [session] * len(rows), now, op.ttr)
 
 
 def grant(
-    tube: SqliteTube, rows: list[tuple[Any, ...]], sessions: Iterable[int], now: int, ttr: int | None
+    tube: SqliteTube, rows: list[tuple[Any, ...]], sessions: Sequence[int], now: int, ttr: int | None
 ) -> list[Record]:
     """Give these tasks to the sessions of these numbers, one each."""
     if not rows:
         return []
     head = tube.head
-    token = tube.next_tokens(len(rows))
+    before = tube.next_tokens(len(rows))
+    limits = [row[_TTR] for row in rows] if ttr is None else [ttr] * len(rows)
+    deadlines = [None if limit is None or limit >= FOREVER else now + limit for limit in limits]
+    first = min((deadline for deadline in deadlines if deadline is not None), default=None)
+    if first is not None and (head.next_due is None or first < head.next_due):
+        head.next_due = first
     granted: list[Record] = []
-    grants: list[tuple[Any, ...]] = []
-    for row, session in zip(rows, sessions, strict=False):
+    token = before
+    for row, session, deadline in zip(rows, sessions, deadlines, strict=True):  # as rules.take does
         token += 1
-        record = _granted(row, session, token, now, ttr)
-        deadline = record.deadline
-        if deadline is not None and (head.next_due is None or deadline < head.next_due):
-            head.next_due = deadline
-        granted.append(record)
-        grants.append((session, token, record.attempt, now, deadline, deadline, record.seq))
-    _write(tube, "grant", grants)
+        values = list(row)
+        values[_STATE] = _TAKEN
+        values[_ATTEMPT] += 1
+        values[_TAKEN_AT] = now
+        values[_DEADLINE] = deadline
+        values[_SESSION] = session
+        values[_TOKEN] = token
+        granted.append(tuple.__new__(Record, values))
+    if not arrays.grant(tube, [row[0] for row in rows], sessions, before, now, deadlines):
+        grants = [(it.session, it.token, it.attempt, now, it.deadline, it.deadline, it.seq) for it in granted]
+        _write(tube, "grant", grants)
     head.counters.call(Event.TAKE, len(granted))
     head.counters.move(READY, TAKEN, len(granted))
     return granted
 
 
-def _granted(row: tuple[Any, ...], session: int, token: int, now: int, ttr: int | None) -> Record:
-    """What rules.take answers, made in one go."""
-    values = list(row)
-    values[_STATE], values[_SESSION], values[_TOKEN], values[_TAKEN_AT] = TAKEN.value, session, token, now
-    values[_ATTEMPT] += 1
-    limit = values[_TTR] if ttr is None else ttr
-    values[_DEADLINE] = None if limit is None or limit >= FOREVER else now + limit
-    record: Record = tuple.__new__(Record, values)
-    return record
-
-
+_TAKEN = TAKEN.value
 _STATE, _SESSION, _TOKEN, _TAKEN_AT, _ATTEMPT, _TTR, _DEADLINE, _LANE = (
     Record._fields.index(name)
     for name in ("state", "session", "token", "taken_at", "attempt", "ttr", "deadline", "lane")
@@ -270,7 +300,8 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     if tube is None or tube.config.keep:
         return None
     holder = tx.holder(op.session.uuid)
-    if holder is None or any(is_special(item) for item in op.items):
+    ids = plain_ids(op.items)
+    if holder is None or ids is None:
         return None
     if len(op.items) == 1:
         task_id, token = op.items[0].lease
@@ -280,12 +311,12 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
         account(tx, tube, rows)
         return [Gone(now)]
     acked: list[tuple[Any, ...]] = []
-    results = finish(tx, tube, op, found(tube, [item.lease.id for item in op.items]), now, acked)
+    results = finish(tx, tube, op, found(tube, ids), now, acked)
     account(tx, tube, acked)
     return results
 
 
-def found(tube: SqliteTube, ids: list[Any]) -> dict[Any, tuple[Any, ...]]:
+def found(tube: SqliteTube, ids: Sequence[Any]) -> dict[Any, tuple[Any, ...]]:
     """The leases of these tasks, by id."""
     rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
     return {row[1]: row for row in rows}
@@ -321,17 +352,22 @@ def is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) ->
     return held_token == token and held_session == session and not special and (deadline is None or deadline > now)
 
 
-def is_special(item: ops.Finish) -> bool:
-    """An ack that asks for more than the end of a task."""
-    lease = item.lease
-    return lease.token is None or item.keep is not None or item.update is not None or isinstance(lease.id, tuple)
+def plain_ids(items: tuple[ops.Finish, ...]) -> Sequence[Any] | None:
+    """The tasks of an ack that asks for no more than their end; None if it does."""
+    if not items:
+        return ()
+    leases, _, keeps, updates = zip(*items, strict=True)
+    ids, tokens = zip(*leases, strict=True)
+    many = len(items)
+    plain = keeps.count(None) == many and updates.count(None) == many and None not in tokens
+    return ids if plain and tuple not in set(map(type, ids)) else None
 
 
 def account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
     """Remove tasks that are done, and count them."""
     if not rows:
         return
-    _write(tube, "remove", [row[:1] for row in rows])
+    arrays.remove(tube, [row[0] for row in rows])
     counters = tube.head.counters
     counters.call(Event.ACK, len(rows))
     counters.move(TAKEN, None, len(rows))

@@ -64,6 +64,8 @@ def render(number: int, config: TubeConfig, keys: Keys = NO_KEYS) -> dict[str, s
         "known_reason": "reason IS NULL OR " + " OR ".join(f"reason = '{reason}'" for reason in Reason),
         "fresh": ", ".join(FRESH),
         "fresh_marks": ", ".join("?" * len(FRESH)),
+        "alike_marks": ", ".join(f"?{i}" for i in range(3, len(FRESH))),
+        "alike_array": f"?{len(FRESH)}",
         "numbered_marks": ", ".join(f"?{i + 3}" for i in range(len(FRESH))),
         "columns": ", ".join(shown.get(name, name) for name in COLUMNS),
         "stored": ", ".join([*stored, *(f"k{i}" for i in range(len(keys.columns)))]),

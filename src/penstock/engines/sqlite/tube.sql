@@ -99,6 +99,10 @@ INSERT INTO {table} ({stored}, due_at, place) VALUES ({marks}, ?, ?);
 -- What a fresh task without key has set; all else is the default.
 INSERT INTO {table} ({fresh}) VALUES ({fresh_marks});
 
+-- name: insert_alike
+-- The same for tasks that differ in their data alone; the first parameter is the seq before the first.
+INSERT INTO {table} ({fresh}) SELECT ?1 + rowid, ?2, value, {alike_marks} FROM carray({alike_array});
+
 -- name: insert_in_lane
 -- A lane without settings: the new task stands in the line if nobody of its lane does.
 INSERT INTO {table} ({fresh}, lane, place)
@@ -134,6 +138,9 @@ UPDATE {table} SET place = seq WHERE place IS NOT NULL;
 -- name: remove
 DELETE FROM {table} WHERE seq = ?;
 
+-- name: remove_all
+DELETE FROM {table} WHERE seq IN (SELECT value FROM carray(?));
+
 -- name: candidate
 SELECT {columns} FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIMIT 1;
 
@@ -147,6 +154,13 @@ SELECT {columns} FROM {table} WHERE state = 'ready'{in_line} ORDER BY {line} LIM
 UPDATE {table}
 SET state = 'taken', session = ?, token = ?, attempt = ?, taken_at = ?, deadline = ?, due_at = ?{slot_on_take}
 WHERE seq = ?;
+
+-- name: grant_alike
+-- The same for tasks of one session and one deadline; the second parameter is the token before the first.
+UPDATE {table}
+SET state = 'taken', session = ?1, token = ?2 + given.rowid, attempt = attempt + 1, taken_at = ?3, deadline = ?4,
+    due_at = ?4{slot_on_take}
+FROM carray(?5) AS given WHERE seq = given.value;
 
 -- name: lease
 SELECT {lease} FROM {table} WHERE {id} = ? AND state = 'taken';
