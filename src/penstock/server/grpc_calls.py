@@ -73,7 +73,7 @@ class Desk:
     def _login(self, context: Context, metadata: dict[str, Any]) -> Login:
         text = metadata.get("authorization")
         if text is None:
-            names = context.auth_context().get("x509_common_name")
+            names = self.server.settings.tls and context.auth_context().get("x509_common_name")
             return self.server.logins.certificate(names[0].decode()) if names else self.server.logins.guest
         kind, _, credentials = text.partition(" ")
         name, colon, token = credentials.partition(":")
@@ -130,8 +130,16 @@ class Call:
         metadata: dict[str, Any] = dict(context.invocation_metadata() or ())
         self.login = desk.login(context, metadata)
         self._uuid = metadata.get(SESSION)
-        self.peer = desk.visitors.get(context.peer()) or Peer(context.peer(), self.login)
+        self._peer: Peer | None = None
         self._waiting: Wait | None = None
+
+    @property
+    def peer(self) -> Peer:
+        """The stream of the call's session; of a call without one, who it comes from."""
+        if self._peer is None:
+            address = self.context.peer()
+            self._peer = self.desk.visitors.get(address) or Peer(address, self.login)
+        return self._peer
 
     def check(self, op: ops.Op[Any]) -> None:
         """AccessDenied if the login may not do that."""
@@ -147,8 +155,8 @@ class Call:
             peers = self.desk.peers.get(uuid)  # it may be written in another way
         if peers is None:
             return await self.core.execute(ops.Identify(uuid, Session(uuid, "", 0, direct=False)))
-        self.peer = peers[-1]
-        return self.peer.held()
+        self._peer = peers[-1]
+        return self._peer.held()
 
     async def execute(self, op: ops.Op[Any]) -> Any:
         """Perform an op; one that may take long gets a thread of its own."""

@@ -11,20 +11,15 @@ from penstock.wire._generated import penstock_pb2 as pb
 
 MAX_REPLY = 4 * 1024 * 1024 - 65_536
 """Bytes: clients of gRPC refuse more than 4 MiB unless they are told otherwise."""
-ROUGHLY = 512
-"""Bytes of a task beside its data, at most, unless it has failed or has a result."""
 FRAMING = 8
 SHORT = 32
 """Bytes for an item of a batch with no more than its code, or its number."""
 
 
-def fill_tasks(tasks: Any, records: list[Record], held: bool = False) -> int:
-    """Write records into a reply, as many as it may have; answers how many those are."""
-    rough = 0
-    for record in records:
-        messages.fill(tasks.add(), record, held)
-        rough += len(record.data) + ROUGHLY + len(record.errors or "") + len(record.result or "")
-    return fitting(tasks) if rough > MAX_REPLY // 4 else len(records)  # a character may have 4 bytes
+def fill_tasks(reply: Any, records: list[Record], held: bool = False) -> int:
+    """Write records into the tasks of a reply, as many as it may have; answers how many those are."""
+    messages.fill(reply.tasks, records, held)
+    return fitting(reply.tasks) if reply.ByteSize() > MAX_REPLY else len(records)
 
 
 def fitting(items: Any) -> int:

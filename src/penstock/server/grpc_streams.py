@@ -234,7 +234,7 @@ class Flow:
     async def _send(self, records: list[Record], context: Context) -> None:
         self._number += 1
         reply = pb.TakeReply(number=self._number)
-        sent = fill_tasks(reply.tasks, records, held=True)
+        sent = fill_tasks(reply, records, held=True)
         self._call.give_back(self._op, records[sent:])
         self._credit -= sent
         self._unread.append((self._number, [ops.Lease(record.id, record.token) for record in records[:sent]]))

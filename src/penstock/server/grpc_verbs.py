@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,7 +32,6 @@ MAX_PAGE = 10_000
 MAX_UUIDS = MAX_REPLY // 48
 """New ids of this sort that a reply can have."""
 JSON = pb.Draft.JSON_FIELD_NUMBER
-TOKEN = pb.AckRequest.Finish.TOKEN_FIELD_NUMBER
 _encode = msgspec.json.Encoder().encode
 Op = ops.Op[Any]
 
@@ -77,11 +76,25 @@ def _error(message: Any) -> str | None:
     return payload.error_text(given(message, "error"))
 
 
+def drafts_of(messages: Sequence[pb.Draft], config: TubeConfig) -> list[Draft | PenstockError]:
+    """Tasks about to be put, checked, or why they are refused."""
+    if config.adopted is None and len(messages) > 1:
+        fields = [message.ListFields() for message in messages]
+        if all(len(given) == 1 and given[0][0].number == JSON for given in fields):
+            texts = payload.plain_json([given[0][1] for given in fields])
+            if texts is not None:
+                return [Draft(text) for text in texts]
+    drafts: list[Draft | PenstockError] = []
+    for message in messages:
+        try:
+            drafts.append(draft(message, config))
+        except PenstockError as error:
+            drafts.append(error)
+    return drafts
+
+
 def draft(message: pb.Draft, config: TubeConfig) -> Draft:
     """One task about to be put, checked."""
-    fields = message.ListFields()
-    if len(fields) == 1 and fields[0][0].number == JSON and config.adopted is None:
-        return Draft(json_text(fields[0][1]))
     data = data_of(message)
     if data is None:
         raise UsageError("a draft needs its data: json or raw; no data at all is the JSON text null")
@@ -125,12 +138,7 @@ async def put(request: pb.PutRequest, call: Call) -> pb.PutReply:
         raise UsageError(f"tube {name!r} has rules in Python: put into it with the library")
     if config.id == "uuid" and len(request.drafts) > MAX_UUIDS:
         raise UsageError(f"a reply has room for {MAX_UUIDS} ids of this tube, got more drafts: put them in parts")
-    drafts: list[Draft | PenstockError] = []
-    for message in request.drafts:
-        try:
-            drafts.append(draft(message, config))
-        except PenstockError as error:
-            drafts.append(error)
+    drafts = drafts_of(request.drafts, config)
     op = ops.Put(name, tuple(each for each in drafts if type(each) is Draft))
     timeout = clipped(request.timeout_us)
     if timeout == 0:
@@ -147,7 +155,7 @@ async def put(request: pb.PutRequest, call: Call) -> pb.PutReply:
             add(error=room.error(answer))
         else:
             messages.placed(answer, result := add())
-            if type(answer.record.id) is not int and not room.has(result.id):
+            if type(answer[0][1]) is not int and not room.has(result.id):
                 result.ClearField("id")
     return reply
 
@@ -167,7 +175,7 @@ async def take(request: pb.TakeRequest, call: Call) -> Granted:
     if records == [] and request.timeout_us:
         call.check_open()
     reply = pb.TakeReply(drained=records is None)
-    sent = fill_tasks(reply.tasks, records or [], held=True)
+    sent = fill_tasks(reply, records or [], held=True)
     if records and sent < len(records):
         call.give_back(op, records[sent:])
     return Granted(reply, op, (records or [])[:sent])
@@ -178,31 +186,29 @@ async def ack(request: pb.AckRequest, call: Call) -> pb.AckReply:
     name = check_name(request.tube)
     if len(request.items) > calls.MAX_BATCH:
         raise UsageError(f"ack takes at most {calls.MAX_BATCH} items a call, got {len(request.items)}")
-    items: list[ops.Finish | PenstockError] = []
-    for item in request.items:
-        try:
-            items.append(finish(item))
-        except PenstockError as error:
-            items.append(error)
-    good = tuple(item for item in items if isinstance(item, ops.Finish))
+    items = [finish(item) for item in request.items]
+    good = tuple(item for item in items if type(item) is ops.Finish)
     answers = iter(await call.execute(ops.Ack(name, good, await call.session())))
     reply = pb.AckReply()
     room = Room(len(items))
     for index, item in enumerate(items):
-        answer = next(answers) if isinstance(item, ops.Finish) else item
+        answer = next(answers) if type(item) is ops.Finish else item
         if isinstance(answer, PenstockError):
             reply.refused.add(index=index, error=room.error(answer))
     reply.done = len(items) - len(reply.refused)
     return reply
 
 
-def finish(item: pb.AckRequest.Finish) -> ops.Finish:
-    """One task to acknowledge."""
-    fields = item.ListFields()
-    if len(fields) == 2 and fields[1][0].number == TOKEN and (value := fields[0][1]).WhichOneof("kind") == "number":
-        return ops.Finish(ops.Lease(value.number, fields[1][1]))
-    result = json_text(item.result) if item.HasField("result") else None
-    return ops.Finish(lease(item), None if result == "null" else result, _clipped(item, "keep_us"))
+def finish(item: pb.AckRequest.Finish) -> ops.Finish | PenstockError:
+    """One task to acknowledge, or why it is refused."""
+    number, token = item.id.number, item.token  # 0 is also what is not there, or is something else
+    if number and token and not item.HasField("result") and not item.HasField("keep_us"):
+        return ops.Finish(ops.Lease(number, token))
+    try:
+        result = json_text(item.result) if item.HasField("result") else None
+        return ops.Finish(lease(item), None if result == "null" else result, _clipped(item, "keep_us"))
+    except PenstockError as error:
+        return error
 
 
 # -- verbs that are one op -----------------------------------------------------------------------------
@@ -301,7 +307,7 @@ def _listed(request: pb.ListTasksRequest) -> ops.ListTasks:
 
 def _page(records: list[Record]) -> pb.ListTasksReply:
     reply = pb.ListTasksReply()
-    fill_tasks(reply.tasks, records)
+    fill_tasks(reply, records)
     return reply
 
 

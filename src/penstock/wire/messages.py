@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -32,8 +32,10 @@ _COPIED = (
 )  # fmt: skip
 """Fields of a record that a task has only where they are something."""
 COPIED = tuple((Record._fields.index(ours), theirs) for ours, theirs in _COPIED)
-_rest = itemgetter(*(index for index, _ in COPIED))
-_NOTHING = (None,) * len(COPIED)
+_OFTEN = ("id", "state", "data", "attempt", "created_at", "ready_at", "token")
+_often, _numbers = (
+    itemgetter(*map(Record._fields.index, names)) for names in (_OFTEN, ("pri", "failures", "cancel_asked"))
+)
 
 
 def task_id(value: TaskId) -> pb.Id:
@@ -58,54 +60,63 @@ def id_of(value: pb.Id) -> TaskId:
     raise UsageError("id is missing: give number, text or parts")
 
 
-def fill(task: pb.Task, record: Record, held: bool = False) -> None:
-    """Write a record into a task; `held`: for its holder, who learns the token."""
-    value = record.id
-    if type(value) is int:
-        task.id.number = value
-    else:
-        task.id.CopyFrom(task_id(value))
-    task.state = STATES[record.state]
-    data = record.data
-    if isinstance(data, str):
-        task.json = data
-    else:
-        task.raw = data
-    if record.pri:
-        task.pri = record.pri
-    task.attempt = record.attempt
-    task.created_at_us = record.created_at
-    if record.ready_at is not None:
-        task.ready_at_us = record.ready_at
-    if held and record.token is not None:
-        task.token = record.token
-    if _rest(record) != _NOTHING:
-        for index, name in COPIED:
-            if (found := record[index]) is not None:
-                setattr(task, name, found)
-    if record.failures:
-        task.failures = record.failures
-        task.errors.extend(json.loads(record.errors) if record.errors else ())
-    if record.cancel_asked:
-        task.cancel_asked = True
+def fill(tasks: Any, records: Sequence[Record], held: bool = False) -> None:
+    """Write records into the tasks of a message; `held`: for their holder, who learns the tokens.
+
+    Field by field, for most of them are empty in all records of a reply.
+    """
+    if not records:
+        return
+    columns = tuple(zip(*records, strict=True))
+    add, made = tasks.add, []
+    for value, state, data, attempt, created_at, ready_at, token in zip(*_often(columns), strict=True):
+        made.append(task := add())
+        if type(value) is int:
+            task.id.number = value
+        else:
+            task.id.CopyFrom(task_id(value))
+        task.state = STATES[state]
+        if isinstance(data, str):
+            task.json = data
+        else:
+            task.raw = data
+        task.attempt = attempt
+        task.created_at_us = created_at
+        if ready_at is not None:
+            task.ready_at_us = ready_at
+        if held and token is not None:
+            task.token = token
+    for index, name in COPIED:
+        column = columns[index]
+        if column.count(None) < len(column):
+            for task, value in zip(made, column, strict=True):
+                if value is not None:
+                    setattr(task, name, value)
+    if any(map(any, _numbers(columns))):
+        for task, record in zip(made, records, strict=True):
+            task.pri, task.failures, task.cancel_asked = record.pri, record.failures, bool(record.cancel_asked)
+            if record.failures and record.errors:
+                task.errors.extend(json.loads(record.errors))
 
 
 def task(record: Record, held: bool = False) -> pb.Task:
     """A record as a message."""
-    made = pb.Task()
-    fill(made, record, held)
+    reply = pb.TakeReply()
+    fill(reply.tasks, (record,), held)
+    made: pb.Task = reply.tasks[0]
     return made
 
 
 def placed(found: Placed, result: pb.PutResult) -> None:
     """What became of a draft."""
-    value = found.record.id
+    record, outcome = found
+    value = record[1]
     if type(value) is int:
         result.id.number = value
     else:
         result.id.CopyFrom(task_id(value))
-    result.outcome = OUTCOMES[found.outcome]
-    result.state = STATES[found.record.state]
+    result.outcome = OUTCOMES[outcome]
+    result.state = STATES[record[2]]
 
 
 def delay_of(message: Any, name: str = "delay") -> Delay | None:
