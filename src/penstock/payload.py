@@ -62,18 +62,25 @@ def checked_json(text: str) -> Any:
     return value
 
 
-def plain_json(texts: Sequence[str]) -> list[str] | None:
-    """Many such texts at once, as they are stored; None if one of them is none, or needs a closer look.
+def plain_json(texts: Sequence[str]) -> list[Any] | None:
+    """The values of many such texts at once; None if one of them is none, or needs a closer look.
 
     >>> plain_json(['{"n": 1}', "[ ]"]), plain_json(["{", "1"])
-    (['{"n":1}', '[]'], None)
+    ([{'n': 1}, []], None)
     """
     try:
         values = [_decode(text) for text in texts]
     except _NO_JSON:
         return None
-    if _is_suspicious("\n".join(texts)) or any(map(_is_deep, texts)):
-        return None
+    return None if _is_suspicious("\n".join(texts)) or any(map(_is_deep, texts)) else values
+
+
+def encode_plain(values: list[Any]) -> list[str]:
+    """Such values as they are stored, each as encode() makes it.
+
+    >>> encode_plain([{"n": 1}, []])
+    ['{"n":1}', '[]']
+    """
     return _encoder.encode_lines(values).decode().split("\n")[:-1]
 
 
@@ -112,12 +119,12 @@ def _check(value: Any, depth: int) -> None:
     elif kind is dict or kind is list:
         if depth == 0:
             raise UsageError(f"data may be nested at most {MAX_DEPTH} deep")
-        for item in value:
-            _check(item, depth - 1)
         if kind is dict:
-            for key, item in value.items():
-                if type(key) is not str:
-                    raise UsageError(f"keys in data must be text, got {key!r}")
+            _check_keys(value, depth)
+        for item in value if kind is list else value.values():
+            if type(item) is str:
+                _check_text(item)
+            else:
                 _check(item, depth - 1)
     elif kind is int:
         if not -(1 << 63) <= value < 1 << 64:
@@ -132,6 +139,14 @@ def _check(value: Any, depth: int) -> None:
         raise UsageError(
             f"data may hold None, bool, int, float, text, lists and dicts, not {kind.__name__}: {shown(value)}{hint}"
         )
+
+
+def _check_keys(value: dict[Any, Any], depth: int) -> None:
+    for key in value:
+        if type(key) is not str:
+            _check(key, depth - 1)
+            raise UsageError(f"keys in data must be text, got {key!r}")
+        _check_text(key)
 
 
 def _check_text(value: str) -> None:

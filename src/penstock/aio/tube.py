@@ -347,7 +347,8 @@ class AsyncTube:
             if view is not None and view._undo is not None:
                 await view._recall(transaction)
         leases = [task._lease() if isinstance(task, AsyncTask) else ops.Lease(calls.check_id(task)) for task in tasks]
-        items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
+        alike = calls.finish(ops.Lease(0), None, keep, None)[1:]
+        items = tuple(ops.Finish(lease, *alike) for lease in leases)
         answers = await self._queue._run(ops.Ack(self.name, items, self._session), transaction)
         results: list[Any] = []
         for view, answer in zip(views, answers, strict=True):

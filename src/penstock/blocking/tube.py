@@ -390,7 +390,8 @@ class Tube:
             if view is not None and view._undo is not None:
                 view._recall(transaction)
         leases = [task._lease() if isinstance(task, Task) else ops.Lease(calls.check_id(task)) for task in tasks]
-        items = tuple(calls.finish(lease, None, keep, None) for lease in leases)
+        alike = calls.finish(ops.Lease(0), None, keep, None)[1:]
+        items = tuple(ops.Finish(lease, *alike) for lease in leases)
         answers = self._queue._run(ops.Ack(self.name, items, self._session), transaction)
         results: list[Any] = []
         for view, answer in zip(views, answers, strict=True):

@@ -24,7 +24,7 @@ class Grant(NamedTuple):
 def grants(requests: Sequence[ops.Op[Any]], answers: Sequence[Any]) -> list[Grant]:
     """What some ops were granted; an answer has records, or leases."""
     return [
-        Grant(op.tube, op.session, tuple(ops.Lease(held.id, held.token) for held in answer))
+        Grant(op.tube, op.session, tuple([ops.Lease(held.id, held.token) for held in answer]))
         for op, answer in zip(requests, answers, strict=True)
         if type(op) is ops.Take and type(answer) is list and answer
     ]

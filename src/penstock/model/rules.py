@@ -154,7 +154,8 @@ def acked(record: Record, at: int, result: str | None) -> Record:
     values[_TAKEN_AT] = values[_DEADLINE] = values[_SESSION] = values[_TOKEN] = None
     values[_DONE_AT] = values[_PURGE_AT] = at
     values[_CANCEL_ASKED] = 0
-    return Record._make(values)
+    made: Record = tuple.__new__(Record, values)
+    return made
 
 
 _STATE, _REASON, _RESULT, _TAKEN_AT, _DEADLINE, _SESSION, _TOKEN, _DONE_AT, _PURGE_AT, _CANCEL_ASKED = map(

@@ -81,9 +81,9 @@ def drafts_of(messages: Sequence[pb.Draft], config: TubeConfig) -> list[Draft | 
     if config.adopted is None and len(messages) > 1:
         fields = [message.ListFields() for message in messages]
         if all(len(given) == 1 and given[0][0].number == JSON for given in fields):
-            texts = payload.plain_json([given[0][1] for given in fields])
-            if texts is not None:
-                return [Draft(text) for text in texts]
+            values = payload.plain_json([given[0][1] for given in fields])
+            if values is not None:
+                return [Draft(text) for text in payload.encode_plain(values)]
     drafts: list[Draft | PenstockError] = []
     for message in messages:
         try:

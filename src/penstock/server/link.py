@@ -195,6 +195,8 @@ class Link:
         """What one take is answered if it was granted too much for one answer: the rest comes back. [rule 15]"""
         if type(answer) is not list or len(answer) < 2:
             return None
+        if sum([len(record.data) for record in answer]) <= GRANTED:
+            return None
         size = 0
         for index, record in enumerate(answer):
             size += len(record.data)

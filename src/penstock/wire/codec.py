@@ -28,7 +28,7 @@ from penstock.model.retry import Exponential
 from penstock.model.session import Session, parse_uuid
 from penstock.model.staging import Lost
 from penstock.model.task import Draft, Gone, HistoryRow, Placed, Record
-from penstock.payload import checked_json
+from penstock.payload import checked_json, plain_json
 
 VERSION = 1
 """Of the protocol; a server refuses another one."""
@@ -302,16 +302,14 @@ def op_of(sent: Any) -> ops.Op[Any]:
     kind = _KINDS[type(sent)]
     op: Any = kind(*msgspec.structs.astuple(sent))
     if kind is ops.Put:
-        for draft in op.drafts:
-            _check_data(draft.data)
+        _check_data([draft[0] for draft in op.drafts])
     elif kind is ops.Take:
         if not 1 <= op.n <= ops.MAX_BATCH:
             raise UsageError(f"n must be from 1 to {ops.MAX_BATCH}, got {op.n}")
     elif kind is ops.Load:
-        for data in op.data:
-            _check_data(data)
-    elif kind is ops.Release and op.data is not None:
         _check_data(op.data)
+    elif kind is ops.Release and op.data is not None:
+        _check_data((op.data,))
     elif kind is ops.CreateTube:
         op.config = _checked(op.config)
     elif kind is ops.Identify:
@@ -323,11 +321,15 @@ def op_of(sent: Any) -> ops.Op[Any]:
     return op  # type: ignore[no-any-return]
 
 
-def _check_data(data: object) -> None:
-    if type(data) is str:
-        checked_json(data)
-    elif type(data) is not bytes:
-        raise UsageError(f"a task's data is text or bytes, got {shown(data)}")
+def _check_data(data: Sequence[Any]) -> None:
+    kinds = set(map(type, data))
+    if kinds == {str} and plain_json(data) is not None:
+        return
+    for each in data:
+        if type(each) is str:
+            checked_json(each)
+        elif type(each) is not bytes:
+            raise UsageError(f"a task's data is text or bytes, got {shown(each)}")
 
 
 def _checked(config: tube.TubeConfig) -> tube.TubeConfig:
@@ -424,7 +426,8 @@ def _answer_of(op: ops.Op[Any], sent: Any) -> Any:
     if kind is _Taken and type(op) is ops.Take:
         return sent.items
     if kind is _Acked and type(op) is ops.Ack and len(sent.items) == len(op.items):
-        return [_acked(item) for item in sent.items]
+        gone = {at: Gone(at) for at in {item for item in sent.items if type(item) is int}}
+        return [gone[item] if type(item) is int else _acked(item) for item in sent.items]
     if kind is _Failed:
         return error_of(sent.error)
     if kind is _Other and type(op) in _RESULTS:
@@ -440,8 +443,6 @@ def _placed(draft: Draft, item: Any) -> Any:
 
 
 def _acked(item: Any) -> Any:
-    if type(item) is int:
-        return Gone(item)
     return error_of(item) if type(item) is Failure else item
 
 

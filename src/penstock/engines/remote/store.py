@@ -134,9 +134,8 @@ class RemoteStore(Store):
     def granted(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Answer]) -> None:
         """Note the tokens of what was granted."""
         for op, answer in zip(requests, answers, strict=True):
-            if type(op) is ops.Take and isinstance(answer, list):
-                for record in answer:
-                    self._seen.note(op.tube, record.token)
+            if type(op) is ops.Take and isinstance(answer, list) and answer:
+                self._seen.note(op.tube, max([record.token for record in answer]))
 
     def give_back(self, requests: Sequence[ops.Op[Any]], answers: Sequence[Answer]) -> None:
         if granted := grants(requests, answers):

@@ -332,12 +332,13 @@ def finish(
 ) -> list[Any]:
     """Results of an ack. Leases that end in the ordinary way are moved to `acked`, for others to account for."""
     holder, gone = tx.holder(op.session.uuid), Gone(now)
+    session = None if holder is None else holder.number
     results: list[Any] = []
     for item in op.items:
         task_id, token = item[0]
-        row = leases.get(task_id)
-        if row is not None and holder is not None and is_plain(row, token, holder.number, now):
-            acked.append(leases.pop(task_id))
+        row = leases.pop(task_id, None)
+        if row is not None and is_plain(row, token, session, now):
+            acked.append(row)
             results.append(gone)
         else:
             account(tx, tube, acked)  # lanes that it opens join the line behind those
@@ -346,10 +347,9 @@ def finish(
     return results
 
 
-def is_plain(row: tuple[Any, ...], token: int | None, session: int, now: int) -> bool:
+def is_plain(row: tuple[Any, ...], token: int | None, session: int | None, now: int) -> bool:
     """A lease that is the caller's, of a task that nobody keeps, repeats or watches."""
-    _, _, held_token, held_session, deadline, special, _ = row
-    return held_token == token and held_session == session and not special and (deadline is None or deadline > now)
+    return row[2] == token and row[3] == session and not row[5] and ((end := row[4]) is None or end > now)
 
 
 def plain_ids(items: tuple[ops.Finish, ...]) -> Sequence[Any] | None:
