@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import apsw
 import grpc
 import pytest
 from tests.support.grpcs import PATIENCE, Client, lease, number
-from tests.support.servers import Running
+from tests.support.servers import Running, run
 
 import penstock
 from penstock.testing import ManualClock
@@ -46,6 +47,32 @@ def test_a_task_is_put_taken_and_acked(client):
     assert client.take("jobs") == []
 
 
+def test_no_method_is_waited_for_by_itself():
+    """gRPC begins such waits anew, all of them, after every call."""
+
+    async def tasks():
+        return len(asyncio.all_tasks())
+
+    before = run(tasks())
+    with Running("memory:", port=None, grpc_port=0):
+        assert run(tasks()) - before < 10
+
+
+def test_each_text_of_a_batch_is_looked_at_by_itself(client):
+    client.create("jobs")
+    good = {
+        '{ "a" : [1, 2.50e0] }': '{"a":[1,2.5]}',
+        '{"a": 1, "a": 2}': '{"a":2}',
+        '"\\u00e4\\n"': '"ä\\n"',
+        "[\n]": "[]",
+    }
+    bad = ["[1", "2]", "1,2", "1 2", "", '"\\u0000"', "9" * 20, "[" * 65 + "]" * 65, "\n"]
+    for texts in ([*good], [*good, *bad], [*bad, *good], bad):
+        results = client.put("jobs", *texts)
+        assert [result.error.code == "usage" for result in results] == [text in bad for text in texts]
+        assert [task.json for task in client.take("jobs", 100)] == [good[text] for text in texts if text in good]
+
+
 def test_tubes_are_made_altered_paused_and_dropped(client):
     retry = pb.Retry(exponential=pb.Retry.Exponential(base_us=SECOND, factor=2, max_us=60 * SECOND, jitter=0.5))
     made = client.create("jobs", ttr_us=5 * SECOND, max_attempts=3, retry=retry, keep_us=SECOND, lane_rate=0.5)
@@ -71,6 +98,22 @@ def test_tubes_are_made_altered_paused_and_dropped(client):
     assert client.call("TruncateTube", pb.TubeName(tube="jobs")).count == 2
     client.call("DropTube", pb.DropTubeRequest(tube="jobs"))
     assert [tube.name for tube in client.call("ListTubes", pb.ListTubesRequest()).tubes] == ["mail"]
+
+
+def test_a_page_shows_what_some_of_its_tasks_have(client):
+    client.create("jobs", max_attempts=5)
+    special = pb.Draft(json="2", pri=3, lane="a", key="k", ttl_us=SECOND, delay=pb.Delay(length_us=5))
+    client.call("Put", pb.PutRequest(tube="jobs", drafts=[pb.Draft(json="1"), special, pb.Draft(json="3")]))
+    (one, _) = client.take("jobs", 2)
+    client.call("Fail", pb.FailRequest(tube="jobs", lease=lease(one), error="no"))
+    tasks = client.call("ListTasks", pb.ListTasksRequest(tube="jobs")).tasks
+    named = [{field.name: value for field, value in task.ListFields()} for task in tasks]
+    assert [task.get("pri") for task in named] == [None, 3, None]
+    assert [(task.get("lane"), task.get("key"), task.get("ttl_us")) for task in named][1] == ("a", "k", SECOND)
+    assert [task.get("failures") for task in named] == [1, None, None]
+    assert [[text.split("\n")[0] for text in task.errors] for task in tasks] == [["no"], [], []]
+    assert [task.state for task in tasks] == [pb.STATE_READY, pb.STATE_DELAYED, pb.STATE_TAKEN]
+    assert not any("token" in task for task in named)
 
 
 def test_finishing_verbs_answer_the_task(client):
