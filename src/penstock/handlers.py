@@ -88,10 +88,11 @@ class Definition(Generic[P, R]):
         whole = config.altered(asked)
         return {name: value for name, value in asked.items() if getattr(whole, name) != getattr(config, name)}
 
-    def denied(self, error: AccessDenied, changes: Mapping[str, Any]) -> AccessDenied:
-        """The refusal of a login that may not alter the tube, with what has to be done for it."""
-        told = ", ".join(f"{name}={value!r}" for name, value in changes.items())
-        return AccessDenied(f"{error}; its handler asks for {told}: let a login that may alter the tube so, once")
+
+def denied(error: AccessDenied, changes: Mapping[str, Any]) -> AccessDenied:
+    """The refusal of a login that may not alter the tube of a handler, with what has to be done for it."""
+    told = ", ".join(f"{name}={value!r}" for name, value in changes.items())
+    return AccessDenied(f"{error}; its handler asks for {told}: let a login that may alter the tube so, once")
 
 
 def check_tube(name: Any) -> str:

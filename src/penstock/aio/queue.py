@@ -377,7 +377,7 @@ class AsyncQueue:
             try:
                 config = await self._engine.execute(ops.AlterTube(config.name, changes))
             except AccessDenied as error:
-                raise definition.denied(error, changes) from None
+                raise handlers.denied(error, changes) from None
             handlers.log.info("tube %r was altered for %r: %s", config.name, definition, changes)
         return AsyncTube(self, config)
 

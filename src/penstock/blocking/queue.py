@@ -481,7 +481,7 @@ class Queue:
             try:
                 config = self._engine.execute(ops.AlterTube(config.name, changes))
             except AccessDenied as error:
-                raise definition.denied(error, changes) from None
+                raise handlers.denied(error, changes) from None
             handlers.log.info("tube %r was altered for %r: %s", config.name, definition, changes)
         return Tube(self, config)
 
