@@ -69,6 +69,8 @@ def work(stub: Any, pb: Any, tube: str) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     address, folder = sys.argv[1:]
     sys.path.insert(0, folder)
     pb, services = grpc.protos_and_services("penstock.proto")

@@ -121,7 +121,8 @@ def resolved(url: str) -> str:
     if _has_password(url):
         raise UsageError(
             "option url holds a password, and Spark shows options in plans and logs; "
-            "give env:NAME, file:PATH, a service name (?service=) or a password file instead"
+            "give env:NAME, file:PATH, a service name (?service=) or a password file instead, "
+            "and to a server penstock://LOGIN:env:NAME@host"
         )
     return url
 
