@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -63,11 +64,13 @@ def steps(call: Callable[[], Any]) -> int:
         return trace
 
     old = sys.gettrace()
+    gc.disable()  # what other tests have left may take steps of its own when it is collected
     sys.settrace(trace)
     try:
         call()
     finally:
         sys.settrace(old)
+        gc.enable()
     return count
 
 

@@ -414,6 +414,10 @@ OWN = f"""
         and (relname !~ '_[0-9]+$' or relname like 'stage\\_%') and relname not in ('store', 'marker')
 """  # noqa: S608
 """Tables that are of no tube, and whether they are to be dropped rather than emptied."""
+QUIET = "select pg_snapshot_xmin(seen) = pg_snapshot_xmax(seen) from pg_current_snapshot() seen"
+"""Whether no transaction that writes is open on the server."""
+SETTLING = 10.0
+"""Seconds after which a transaction is taken for one that lasts."""
 
 
 class Lot:
@@ -447,6 +451,12 @@ class Lot:
         orders += [f'{"drop table" if goes else "delete from"} "{PLACE}"."{table}";' for table, goes in own]
         self._connection.execute("\n".join(orders).encode())
         return True
+
+    def settle(self) -> None:
+        """Let transactions end that processes of earlier tests had open: the newest events are not shown before."""
+        end = time.monotonic() + SETTLING
+        while self._asked(QUIET) != [[(True,)]] and time.monotonic() < end:
+            threading.Event().wait(0.005)
 
     def _asked(self, *questions: str) -> list[list[Any]]:
         """The answers to questions that are asked at once; nothing but empty ones if the schema is gone."""
@@ -516,6 +526,7 @@ def lent_place(warm: bool = False) -> str:
     lot = next((lot for lot in _free if lot.warm == warm), None) or Lot(warm)
     if lot in _free:
         _free.remove(lot)
+    lot.settle()
     _lent[_address(lot.url)] = lot
     return lot.url
 
