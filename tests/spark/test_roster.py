@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.support.engines import ENGINES
+from tests.support.servers import Running
 
 import penstock
 from penstock.engines import Engine
@@ -16,6 +17,7 @@ from penstock.model import ops
 from penstock.model.clock import SystemClock
 from penstock.model.duration import SECOND
 from penstock.model.session import Session
+from penstock.server import logins
 from penstock.spark.earlier import Earlier
 from penstock.spark.roster import NOW, STOP, Roster, Worker, expire
 
@@ -101,3 +103,17 @@ def test_what_a_dead_driver_left_is_forgotten_and_nothing_of_one_that_lives(q: A
     q._engine.execute(ops.EndSession(dead))
     Roster(q._engine, "newer").open(q._session)
     assert q._engine.execute(ops.ListLedgers("fleet:")) == ["fleet:lives", "fleet:new", "fleet:newer"]
+
+
+def test_a_login_for_one_tube_is_enough_to_begin_and_leaves_what_others_left(tmp_path: Path) -> None:
+    token, file = logins.new_token(), str(tmp_path / "logins.toml")
+    rights = [logins.new_right(["take", "read"], ["jobs"])]
+    logins.write_entries(file, {"ann": logins.new_entry("ann", rights, token)})
+    with penstock.connect(tmp_path / "tasks.db") as queue, Running(str(tmp_path / "tasks.db"), logins=file) as running:
+        Roster(queue._engine, "dead").order(STOP)
+        with penstock.connect(f"penstock://ann:{token}@127.0.0.1:{running.server.port()}") as remote:
+            roster = Roster(remote._engine, "mine")
+            roster.open(remote._session)
+            roster.begin(Worker(1, 0, remote.identify()))
+            assert roster.has_begun()
+        assert Roster(queue._engine, "dead").ordered() == STOP

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 from penstock.engines import Engine
 from penstock.model import ops
-from penstock.model.errors import DuplicateKey, LeaseLost, NotOwner, NotTaken, SessionExpired, TaskNotFound
+from penstock.model.errors import (
+    AccessDenied,
+    DuplicateKey,
+    LeaseLost,
+    NotOwner,
+    NotTaken,
+    SessionExpired,
+    TaskNotFound,
+)
 from penstock.model.ledger import Note
 from penstock.model.session import DEFAULT_TTL, Session
 from penstock.model.state import State
@@ -43,10 +51,11 @@ class Roster:
     def open(self, driver: Session) -> None:
         """Written by the driver before there are workers; what drivers that died have left is forgotten."""
         self._write(DRIVER, driver.uuid)
-        for ledger in self._engine.execute(ops.ListLedgers(LEDGERS)):
-            other = Roster(self._engine, ledger.removeprefix(LEDGERS))
-            if not other._is_driven():
-                other.forget()
+        with suppress(AccessDenied):  # a login for some tubes may not look for them, and leaves that to others
+            for ledger in self._engine.execute(ops.ListLedgers(LEDGERS)):
+                other = Roster(self._engine, ledger.removeprefix(LEDGERS))
+                if not other._is_driven():
+                    other.forget()
 
     def begin(self, worker: Worker) -> None:
         """Written before the first task is taken, so that whoever is left can give back what the worker holds."""
