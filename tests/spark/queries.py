@@ -7,6 +7,7 @@ Such a query has done nothing, so it is started again.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,6 @@ from pathlib import Path
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
-TIMES = 20
 PATIENCE = 600
 TOO_SLOW = "failed to connect back"
 
@@ -22,11 +22,12 @@ TOO_SLOW = "failed to connect back"
 def finish(writer: DataStreamWriter, checkpoint: Path) -> None:
     """Handle what there is now."""
     writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
-    for attempt in range(1, TIMES + 1):
+    end = time.monotonic() + PATIENCE
+    while True:
         try:
             assert writer.start().awaitTermination(PATIENCE), "the query does not end"
         except StreamingQueryException as error:
-            if TOO_SLOW not in str(error) or attempt == TIMES:
+            if TOO_SLOW not in str(error) or time.monotonic() > end:
                 raise
         else:
             return
@@ -34,13 +35,13 @@ def finish(writer: DataStreamWriter, checkpoint: Path) -> None:
 
 def begun(start: Callable[[], StreamingQuery]) -> StreamingQuery:
     """A query after its first batch, which may be empty, or its end."""
-    for _ in range(TIMES):
+    end = time.monotonic() + PATIENCE
+    while True:
         query = start()
         while query.isActive and not query.recentProgress:
             threading.Event().wait(0.05)
-        if query.isActive or TOO_SLOW not in str(query.exception()):
-            break
-    return query
+        if query.isActive or TOO_SLOW not in str(query.exception()) or time.monotonic() > end:
+            return query
 
 
 @contextmanager
