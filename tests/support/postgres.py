@@ -414,8 +414,8 @@ OWN = f"""
         and (relname !~ '_[0-9]+$' or relname like 'stage\\_%') and relname not in ('store', 'marker')
 """  # noqa: S608
 """Tables that are of no tube, and whether they are to be dropped rather than emptied."""
-QUIET = "select pg_snapshot_xmin(seen) = pg_snapshot_xmax(seen) from pg_current_snapshot() seen"
-"""Whether no transaction that writes is open on the server."""
+WRITING = "select count(*) from pg_stat_get_activity(null) where backend_xid is not null and pid <> pg_backend_pid()"
+"""How many transactions that write are open on the server."""
 SETTLING = 10.0
 """Seconds after which a transaction is taken for one that lasts."""
 
@@ -455,7 +455,7 @@ class Lot:
     def settle(self) -> None:
         """Let transactions end that processes of earlier tests had open: the newest events are not shown before."""
         end = time.monotonic() + SETTLING
-        while self._asked(QUIET) != [[(True,)]] and time.monotonic() < end:
+        while self._asked(WRITING) != [[(0,)]] and time.monotonic() < end:
             threading.Event().wait(0.005)
 
     def _asked(self, *questions: str) -> list[list[Any]]:
