@@ -19,7 +19,7 @@ from tests.support import invariants, postgres
 import penstock
 
 WORKERS = 4
-KILLS = int(os.environ.get("KILLS", "40"))
+KILLS = int(os.environ.get("KILLS", "24"))
 SWEEP = 20
 """After so many kills all workers are killed, so that the next one begins a run."""
 

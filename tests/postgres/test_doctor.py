@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from tests.support import postgres
 from tests.support.postgres import Server
 
 import penstock
-from penstock.engines.postgres import doctor
+from penstock.engines.postgres import doctor, migrate, program
 from penstock.engines.postgres.doctor import Finding, Limits, examine
 from penstock.engines.postgres.place import Place
 
@@ -275,7 +276,7 @@ DOCTOR = [sys.executable, "-m", "penstock.engines.postgres.doctor"]
 MIGRATE = [sys.executable, "-m", "penstock.engines.postgres.migrate"]
 
 
-def test_the_program_prints_it(q, url):
+def test_the_program_prints_it(q, url, capsys):
     q.create_tube("jobs").put(1)
     done = subprocess.run([*DOCTOR, url], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == ""
@@ -284,28 +285,44 @@ def test_the_program_prints_it(q, url):
     assert re.fullmatch(rf"{place.address}, schema {place.schema}: 2 bad, 0 warn, \d+ ok", head)
     assert lines[:2] == ["bad  setting fsync: off", "     a crash of the machine may destroy the database"]
     assert not [line for line in lines if line.startswith("ok")]
-    everything = subprocess.run([*DOCTOR, "--all", url], capture_output=True, text=True)
-    assert everything.stdout.startswith(done.stdout) and "\nok   oldest ready task jobs: " in everything.stdout
-    assert "\nok   counters jobs: 1 row\n" in everything.stdout and " for 1 tube\n" in everything.stdout
+    assert doctor.main(["--all", url]) == 2
+    everything = capsys.readouterr().out
+    assert everything.startswith(done.stdout) and "\nok   oldest ready task jobs: " in everything
+    assert "\nok   counters jobs: 1 row\n" in everything and " for 1 tube\n" in everything
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Server]:
+    """A server that asks a role for its password."""
+    with Server.start() as server:
+        with server.connect() as connection:
+            connection.execute("create role guarded login password 'right'")
+        (server.data / "pg_hba.conf").write_text("host all guarded all scram-sha-256\nhost all all all trust\n")
+        server.configure()
+        yield server
 
 
 @pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])
-def test_programs_tell_in_one_line_what_keeps_them_from_working(command, servers, monkeypatch, tmp_path):
+def test_a_program_tells_in_one_line_what_keeps_it_from_working(command):
+    url = postgres.shared_server().url("nowhere")
+    failed = subprocess.run([*command, url], capture_output=True, text=True)
+    assert failed.stderr.startswith("PostgreSQL has no such database: ") and failed.stderr.count("\n") == 1
+    assert (failed.returncode, failed.stdout) == (penstock.EngineUnavailable.exit_status(), "")
+
+
+@pytest.mark.parametrize("main", [doctor.main, migrate.main], ids=["doctor", "migrate"])
+def test_so_it_does_whatever_keeps_it_from_working(main, guarded, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
-    server = servers.enter_context(Server.start())
-    with server.connect() as connection:
-        connection.execute("create role guarded login password 'right'")
-    (server.data / "pg_hba.conf").write_text("host all guarded all scram-sha-256\nhost all all all trust\n")
-    server.configure()
+    wrong = guarded.url().replace("postgres@", "guarded:wrong@")
     for url, told, error in (
-        (server.url("nowhere"), "PostgreSQL has no such database: ", penstock.EngineUnavailable),
-        (server.url().replace("postgres@", "guarded:wrong@"), "PostgreSQL does not let us in: ", penstock.AccessDenied),
+        (wrong, "PostgreSQL does not let us in: ", penstock.AccessDenied),
         ("postgresql://u:hun%zzter2@h/d", "this is not a URL of PostgreSQL: ", penstock.UsageError),
         ("tasks.db", "this is not a URL of PostgreSQL: ", penstock.UsageError),
     ):
-        failed = subprocess.run([*command, url], capture_output=True, text=True)
-        assert failed.stderr.startswith(told) and failed.stderr.count("\n") == 1, failed.stderr
-        assert (failed.returncode, failed.stdout) == (error.exit_status(), "")
+        status = program.reported(functools.partial(main, [url]))
+        out, err = capsys.readouterr()
+        assert err.startswith(told) and err.count("\n") == 1, err
+        assert (status, out) == (error.exit_status(), "")
 
 
 @pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])

@@ -13,7 +13,7 @@ import penstock
 from penstock.model import ops
 from penstock.model.errors import SchemaMismatch, TubeBusy
 
-TUBES = 25
+TUBES = 12
 
 
 def test_who_looks_at_all_tubes_does_not_stumble_over_those_that_are_dropped_meanwhile(place):

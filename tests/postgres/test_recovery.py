@@ -131,7 +131,7 @@ def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server
 
         producers = [Background(lambda n=n: produce(n)) for n in "ab"]
         consumers = [Background(consume) for _ in range(2)]
-        for _ in range(25):
+        for _ in range(12):
             before = len(done)
             server.kill_backends("here")
             until(lambda before=before: len(done) > before + 3, "nobody goes on")
