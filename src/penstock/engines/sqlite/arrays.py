@@ -8,16 +8,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import apsw
 
 from penstock.engines.sqlite.tube import SqliteTube
-from penstock.model.task import Data
+from penstock.model.task import Data, Record
 
 KNOWN = hasattr(apsw, "carray")
-FEW = 8
-"""So many rows are as quick without."""
+FEW = 16
+"""Fewer rows are as quick without."""
+_seq_and_deadline = itemgetter(*map(Record._fields.index, ("seq", "deadline")))
 
 
 def insert(tube: SqliteTube, before: int, data: Sequence[Data], row: tuple[Any, ...]) -> None:
@@ -30,12 +32,13 @@ def insert(tube: SqliteTube, before: int, data: Sequence[Data], row: tuple[Any, 
         tube.database.connection.executemany(tube.sql["insert_fresh"], rows)
 
 
-def grant(
-    tube: SqliteTube, seqs: list[int], sessions: Sequence[int], before: int, now: int, deadlines: list[int | None]
-) -> bool:
+def grant(tube: SqliteTube, granted: list[Record], sessions: Sequence[int], before: int, now: int) -> bool:
     """Write down who has which task, with the tokens after this one; False, with nothing done, if too much differs."""
-    many = len(seqs)
-    if not KNOWN or many < FEW * len(set(sessions)) or deadlines.count(deadlines[0]) < many:
+    many = len(granted)
+    if not KNOWN or many < FEW or many < FEW * len(set(sessions)):
+        return False
+    seqs, deadlines = zip(*map(_seq_and_deadline, granted), strict=True)
+    if deadlines.count(deadlines[0]) < many:
         return False
     start = 0
     for session, run in groupby(sessions):
@@ -48,9 +51,9 @@ def grant(
 
 def remove(tube: SqliteTube, seqs: list[int]) -> None:
     """Remove tasks."""
-    if KNOWN and len(seqs) >= FEW:
-        tube.database.execute(tube.sql["remove_all"], (apsw.carray(array("q", seqs)),))
-    elif len(seqs) == 1:
+    if len(seqs) == 1:
         tube.database.execute(tube.sql["remove"], seqs)
+    elif KNOWN and len(seqs) >= FEW:
+        tube.database.execute(tube.sql["remove_all"], (apsw.carray(array("q", seqs)),))
     else:
         tube.database.connection.executemany(tube.sql["remove"], [(seq,) for seq in seqs])

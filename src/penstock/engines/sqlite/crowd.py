@@ -58,7 +58,7 @@ def ack(tx: SqliteTransaction, batch: Sequence[ops.Ack], now: int) -> Answers | 
     tube = fast.ordinary(tx, batch[0].tube)
     if tube is None or tube.config.keep:
         return None
-    ids = fast.plain_ids(tuple(item for op in batch for item in op.items))
+    ids = fast.plain_ids([item for op in batch for item in op.items])
     if ids is None:
         return None
     leases = fast.found(tube, ids)

@@ -256,16 +256,15 @@ def grant(
         return []
     head = tube.head
     before = tube.next_tokens(len(rows))
-    limits = [row[_TTR] for row in rows] if ttr is None else [ttr] * len(rows)
-    deadlines = [None if limit is None or limit >= FOREVER else now + limit for limit in limits]
-    first = min((deadline for deadline in deadlines if deadline is not None), default=None)
-    if first is not None and (head.next_due is None or first < head.next_due):
-        head.next_due = first
     granted: list[Record] = []
     token = before
-    for row, session, deadline in zip(rows, sessions, deadlines, strict=True):  # as rules.take does
+    for row, session in zip(rows, sessions, strict=True):  # as rules.take does
         token += 1
         values = list(row)
+        limit = values[_TTR] if ttr is None else ttr
+        deadline = None if limit is None or limit >= FOREVER else now + limit
+        if deadline is not None and (head.next_due is None or deadline < head.next_due):
+            head.next_due = deadline
         values[_STATE] = _TAKEN
         values[_ATTEMPT] += 1
         values[_TAKEN_AT] = now
@@ -273,7 +272,7 @@ def grant(
         values[_SESSION] = session
         values[_TOKEN] = token
         granted.append(tuple.__new__(Record, values))
-    if not arrays.grant(tube, [row[0] for row in rows], sessions, before, now, deadlines):
+    if not arrays.grant(tube, granted, sessions, before, now):
         grants = [(it.session, it.token, it.attempt, now, it.deadline, it.deadline, it.seq) for it in granted]
         _write(tube, "grant", grants)
     head.counters.call(Event.TAKE, len(granted))
@@ -316,7 +315,7 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     return results
 
 
-def found(tube: SqliteTube, ids: Sequence[Any]) -> dict[Any, tuple[Any, ...]]:
+def found(tube: SqliteTube, ids: list[Any]) -> dict[Any, tuple[Any, ...]]:
     """The leases of these tasks, by id."""
     rows = tube.database.execute(tube.sql["leases"], (json.dumps(ids),)).fetchall()
     return {row[1]: row for row in rows}
@@ -352,15 +351,14 @@ def is_plain(row: tuple[Any, ...], token: int | None, session: int | None, now: 
     return row[2] == token and row[3] == session and not row[5] and ((end := row[4]) is None or end > now)
 
 
-def plain_ids(items: tuple[ops.Finish, ...]) -> Sequence[Any] | None:
+def plain_ids(items: Sequence[ops.Finish]) -> list[Any] | None:
     """The tasks of an ack that asks for no more than their end; None if it does."""
-    if not items:
-        return ()
-    leases, _, keeps, updates = zip(*items, strict=True)
-    ids, tokens = zip(*leases, strict=True)
-    many = len(items)
-    plain = keeps.count(None) == many and updates.count(None) == many and None not in tokens
-    return ids if plain and tuple not in set(map(type, ids)) else None
+    ids = []
+    for (task_id, token), _, keep, update in items:
+        if token is None or keep is not None or update is not None or isinstance(task_id, tuple):
+            return None
+        ids.append(task_id)
+    return ids
 
 
 def account(tx: SqliteTransaction, tube: SqliteTube, rows: list[tuple[Any, ...]]) -> None:
