@@ -359,6 +359,22 @@ def test_a_connection_that_closes_while_its_first_session_is_looked_for_is_in_no
         assert len(server.server.sessions) == before, "nobody would ever leave it"
 
 
+def test_the_uuid_of_a_session_is_told_when_other_servers_can_find_it(server, client):
+    core, kept, heard = server.server.core, server.server.sessions, list[Any]()
+    peer = Peer("here", EVERYTHING)
+
+    async def ask() -> bool:
+        Facade(core, kept, peer).call("queue.identify", [], heard.append)
+        return bool(heard)
+
+    assert not run(ask()), "the store has not been asked yet"
+    until(lambda: heard)
+    mine = peer.session
+    nobody = mine._replace(uuid=str(uuid.uuid4()))
+    assert run(core.execute(ops.Identify(mine.uuid, nobody))).uuid == mine.uuid
+    run(kept.leave(peer))
+
+
 def test_a_server_that_was_killed_finds_leases_again(tmp_path):  # case 154
     with Serving(tmp_path, "tasks.db") as server:
         client = Client(server.port, encoding=None)

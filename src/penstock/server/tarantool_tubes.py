@@ -11,7 +11,7 @@ import msgspec
 from penstock.engines.line import raised
 from penstock.model import ops
 from penstock.model.duration import FOREVER
-from penstock.model.errors import SessionExpired, TubeBusy, TubeExists, TubeNotFound, UsageError, shown
+from penstock.model.errors import NotWritable, SessionExpired, TubeBusy, TubeExists, TubeNotFound, UsageError, shown
 from penstock.model.session import Session
 from penstock.model.stats import Statistics
 from penstock.model.tube import KINDS, OPTIONS, Kind, TubeConfig, new_tube
@@ -134,7 +134,15 @@ class Tubes:
         """identify(uuid): be in that session from now on; identify(): which one this is. 16 bytes, as a string."""
         caller = self._caller
         if not args or args[0] is None:
-            then([_packed(caller.session())])
+            session = caller.session()
+
+            def kept(answer: Any) -> None:
+                if not isinstance(answer, NotWritable):
+                    raised(answer)
+                then([_packed(session)])
+
+            # Whoever is told it may resume it at another server at once: the store has to have it by then.
+            caller.attempt(ops.KeepAlive(session), route, then, kept)
             return
         wanted = values.uuid_of(args[0])
         caller.hold()
