@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from tests.support import postgres
 from tests.support.engines import ENGINES, PAIRS, Bench, EngineUnderTest, Pair, is_full, is_spared, is_thinned, is_third
 
+from penstock import engines
 from penstock.testing import ManualClock, waiting
 
 # Hundreds of tests start programs, and each would compile all that it imports.
@@ -48,6 +50,15 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish() -> None:
+    """Close stores that tests have left open because their server was gone: else their connections complain."""
+    for store in list(engines._stores.values()):
+        if store.name.startswith("postgresql:"):
+            with contextlib.suppress(Exception):
+                engines.release_store(store)
 
 
 @pytest.hookimpl(trylast=True)
