@@ -72,6 +72,12 @@ def test_the_pipeline_speaks_json(shell: Shell):
     assert nothing.status == 1 and nothing.document["put"] == 0
     wrong = shell.inside("pipeline", "report", "lake", "--output", "nowhere/report.html")
     assert wrong.status == 64 and "--output nowhere/report.html cannot be written" in wrong.err
+    wrong = shell.inside("pipeline", "report", "lake", "--tube", "mial")
+    assert wrong.status == 64 and "no event of tube 'mial' is in lake; is that its name" in wrong.err
+    wrong = shell.inside("pipeline", "replay", "lake", "mail", "--id", "")
+    assert wrong.status == 64 and "a replay needs an id" in wrong.err
+    wrong = shell.inside("pipeline", "replay", "lake", "mail", "--id", "x", "--where", "state = ")
+    assert wrong.status == 64 and "where 'state = ' cannot be used: [" in wrong.err
     assert Lake(shell.folder / "lake").snapshot().version == 2
 
 

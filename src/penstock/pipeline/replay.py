@@ -77,6 +77,8 @@ def replay(
     from penstock.spark.options import Options
     from penstock.spark.place import Place
 
+    if not id:
+        raise UsageError("a replay needs an id, a name by which it is known when it is started again")
     engine = Place(Options({"url": url, "tube": tube})).store()
     payload = engine.execute(ops.GetTube(tube)).payload
     plan = _plan(engine, id)
@@ -106,7 +108,7 @@ def _chosen(spark: SparkSession, lake: Lake, snapshot: Snapshot, where: str) -> 
     try:
         return silver.lives(spark, lake, snapshot).where(where)
     except (AnalysisException, ParseException) as error:
-        told = str(error).splitlines()[0]
+        told = next(filter(None, str(error).splitlines()), "")  # what cannot be parsed begins with an empty line
         columns = ", ".join(silver.lives(spark, lake, snapshot).columns)
         raise UsageError(f"where {where!r} cannot be used: {told}; there are {columns}") from None
 
