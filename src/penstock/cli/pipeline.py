@@ -121,7 +121,7 @@ def report(
         from penstock.pipeline.gold import figures
 
         told = figures(spark, found, tube)
-    if tube is not None and not told.begin:
+    if tube is not None and not told.counts.events:
         raise UsageError(f"no event of tube {tube!r} is in {lake}; is that its name, and has it a history?")
     if output.as_json():
         output.json_line(told.document())
