@@ -35,7 +35,7 @@ def made(queue, **columns: pa.Array) -> pa.RecordBatch:
     [
         ({"data": ['{"a":']}, "data must be JSON text, and '{\"a\":' is not"),
         ({"data": ['"\\u0000"']}, "must not contain NUL"),
-        ({"data": ["[" * 70 + "]" * 70]}, "nested at most 64 deep"),
+        ({"data": ["1", "[" * 65 + "]" * 65]}, "nested at most 64 deep"),
         ({"data": pa.array([None], pa.string())}, "data is null in 1 of 1 rows"),
         ({"data": ["1"], "pri": ["x"]}, "column 'pri' is an option of put and must be one of"),
         ({"data": ["1"], "colour": ["red"]}, "column 'colour' is neither 'data' nor an option of put"),

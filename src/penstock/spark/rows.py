@@ -10,6 +10,7 @@ import base64
 import datetime
 import decimal
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -161,8 +162,10 @@ def _check_json(column: pa.Array) -> None:
             f"data must be JSON text, and {shown(text)} is not: {error}; to_json() makes it of a column, and a text "
             "in quotes is one"
         ) from None
-    deep = pc.greater(pc.add(pc.count_substring(column, "["), pc.count_substring(column, "{")), payload.MAX_DEPTH)
-    for text in column.filter(pc.or_(pc.match_substring_regex(column, SUSPECT), deep)).to_pylist():
+    long = column.filter(pc.greater(pc.binary_length(column), 2 * payload.MAX_DEPTH))
+    deep = pc.greater(pc.add(pc.count_substring(long, "["), pc.count_substring(long, "{")), payload.MAX_DEPTH)
+    suspects = (column.filter(pc.match_substring_regex(column, SUSPECT)), long.filter(deep))
+    for text in chain.from_iterable(some.to_pylist() for some in suspects):
         try:
             payload.encode(payload.decode(text))
         except (UsageError, msgspec.MsgspecError) as error:

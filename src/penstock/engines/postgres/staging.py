@@ -106,10 +106,21 @@ def _text(column: pa.Array) -> pa.Array:
         return pa.array([f"\\\\x{body.hex()}" for body in column.to_pylist()])
     if column.type != pa.string():
         return column.cast(pa.int64()).cast(pa.string())
+    content = _content(column)
     for raw, written in (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t")):
-        if pc.any(pc.match_substring(column, raw)).as_py():
+        if raw.encode() in content:
             column = pc.replace_substring(column, raw, written)
     return column
+
+
+def _content(column: pa.Array) -> bytes:
+    """All texts of a column as one: to look for a character there is many times cheaper than in each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = column.drop_null()
+    whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+    return bytes(pc.binary_join(whole, "")[0].as_buffer())
 
 
 def _prefix(job: str, part: str = "") -> str:
