@@ -164,15 +164,18 @@ class PostgresStore(DoubtingStore):
         """A tube by name, from memory if this process has seen it."""
         tube = None if fresh else self._tubes.get(name)
         if tube is None:
-            self._tubes.pop(name, None)
-            tube = self._tubes[name] = tubes.existing(connection, self.schema, name)
+            try:
+                tube = self._tubes[name] = tubes.existing(connection, self.schema, name)
+            except TubeNotFound:
+                self.forget(name)  # not before: what happens meanwhile in a tube that is not known is not told
+                raise
         return tube
 
     def forget(self, name: str) -> None:
         self._tubes.pop(name, None)
 
     def config_of(self, number: int) -> TubeConfig | None:
-        return next((tube.config for tube in self._tubes.values() if tube.number == number), None)
+        return next((tube.config for tube in list(self._tubes.values()) if tube.number == number), None)
 
     def names_of(self, numbers: Iterable[int]) -> set[str]:
         return {tube.config.name for tube in list(self._tubes.values()) if tube.number in numbers}
@@ -182,7 +185,7 @@ class PostgresStore(DoubtingStore):
         return self._lines.tubes() if self._lines.count else set()
 
     def listened(self) -> list[int]:
-        return [self._tubes[name].number for name in self._listeners if name in self._tubes]
+        return [tube.number for name in list(self._listeners) if (tube := self._tubes.get(name)) is not None]
 
     # -- performing ops ----------------------------------------------------------------------------
 
@@ -256,12 +259,10 @@ class PostgresStore(DoubtingStore):
         return Committed(answers, work.touched, work.announced, work.next_due)
 
     def _see_listened(self, connection: Connection) -> None:
-        for name in self._listeners:
+        for name in list(self._listeners):
             if name not in self._tubes:
-                try:
+                with contextlib.suppress(TubeNotFound):
                     self.known(name, connection)
-                except TubeNotFound:
-                    continue
 
     def _answered(self, work: Work, op: ops.Op[Any], said: Said | None = None) -> Answer:
         try:
