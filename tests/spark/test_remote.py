@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.spark import crews
+from tests.spark.lakes import stored
+from tests.spark.queries import finish
 from tests.support.servers import Running
 
 import penstock
 from penstock import UsageError
+from penstock.pipeline import bronze
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.replay import replay
+from penstock.pipeline.run import run
 from penstock.spark import fleet
 from penstock.spark.options import resolved
 
+NAMES = ("jobs", "copies")
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    with Running(str(tmp_path / "tasks.db")) as running:
-        yield running.url
+
+@pytest.fixture(params=["penstock", "grpc"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    with Running(str(tmp_path / "tasks.db"), grpc_port=0) as running:
+        yield running.url if request.param == "penstock" else running.grpc_url
 
 
 def test_what_spark_writes_a_fleet_works_off_and_spark_reads(spark: Any, url: str) -> None:
@@ -34,6 +43,27 @@ def test_what_spark_writes_a_fleet_works_off_and_spark_reads(spark: Any, url: st
         read = spark.read.format("penstock").options(url=url, tube="jobs").load().collect()
         assert {json.loads(row.data): json.loads(row.result) for row in read} == {n: n * n for n in range(60)}
         assert q.statistics()["jobs"].tasks["kept"] == 60
+
+
+def test_a_stream_of_tasks_is_put_into_another_tube_and_all_of_it_is_in_the_lake(
+    spark: Any, url: str, tmp_path: Path
+) -> None:
+    with penstock.connect(url) as q:
+        jobs, copies = (q.create_tube(name, history=True, history_data=True) for name in NAMES)
+        jobs.put_many(range(30))
+        tasks = spark.readStream.format("penstock").options(url=url, tube="jobs", streamId="s", maxTasksPerTrigger=10)
+        copying = tasks.load().select("data").writeStream.format("penstock").options(url=url, tube="copies")
+        finish(copying, tmp_path / "c")
+        assert sorted(task.data for task in copies.tasks()) == list(range(30))
+        assert jobs.tasks() == [], "the last batch is acked too"
+        lake = Lake(tmp_path / "lake")
+        assert run(spark, url, lake, limit=50, purge=True).events == 120
+        events = stored(lake, bronze.TABLE)
+        of_jobs, of_copies = (Counter(row["event"] for row in events if row["tube"] == name) for name in NAMES)
+        assert (of_jobs, of_copies) == (Counter(put=30, take=30, ack=30), Counter(put=30))
+        assert q.history() == [], "what is in the lake may go"
+        assert replay(spark, url, lake, "copies", "again", where="tube = 'jobs'").put == 30
+        assert Counter(task.data for task in copies.tasks(limit=100)) == Counter([*range(30)] * 2)
 
 
 def test_no_secret_is_shown_in_plans() -> None:
