@@ -186,8 +186,8 @@ def test_a_file_that_can_only_be_read_is_looked_at_and_not_changed(shell: Shell)
 
 def test_a_reader_that_has_seen_enough_ends_a_long_list_quietly(shell: Shell):
     shell.inside("create", "mail")
-    shell.inside("put", "mail", "-f", "-", "--format", "lines", input=b"some words\n" * 20_000)
-    for words in (["tasks", "mail", "--limit", "20000"], ["tasks", "mail", "--limit", "20000", "--json"]):
+    shell.inside("put", "mail", "-f", "-", "--format", "lines", input=b"some words\n" * 5000)
+    for words in (["tasks", "mail", "--limit", "5000"], ["tasks", "mail", "--limit", "5000", "--json"]):
         process = shell.start(*words, stdin=subprocess.DEVNULL)
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
