@@ -116,7 +116,13 @@ def fork_with_open_connections(wire: Wire, url: str) -> None:
     pause = threading.Event()
     while not store._listener.hears:
         pause.wait(0.01)
-    pid = store._connections.main().info.backend_pid
+
+    def backend() -> int:
+        with store._group.alone():  # the connection is for one thread at a time
+            pid: int = store._connections.main().info.backend_pid
+            return pid
+
+    pid = backend()
     child = os.fork()
     if child == 0:
         q.close()
@@ -129,7 +135,7 @@ def fork_with_open_connections(wire: Wire, url: str) -> None:
         os._exit(0)
     status = os.waitpid(child, 0)[1]
     taker.join(60)
-    wire.say("parent", status, taken[0].data, store._connections.main().info.backend_pid == pid)
+    wire.say("parent", status, taken[0].data, backend() == pid)
     wire.say("acked", str(taken[0].ack().reason), q.statistics()["jobs"].tasks["total"])
     q.close()
 

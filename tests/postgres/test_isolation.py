@@ -20,7 +20,9 @@ def test_the_default_of_a_role_does_not_matter(place, level):
         try:
             url = f"{server.replace('postgres@', 'strict_reader@')}?schema={schema}"
             with penstock.connect(url) as q:
-                shown = q._engine.store._connections.main().execute("show transaction_isolation").fetchone()
+                store = q._engine.store
+                with store._group.alone():
+                    shown = store._connections.main().execute("show transaction_isolation").fetchone()
                 assert shown == ("read committed",)
                 with q.transaction() as tx:
                     assert tx.connection.execute("show transaction_isolation").fetchone() == ("read committed",)

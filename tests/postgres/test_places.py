@@ -43,7 +43,9 @@ def warm() -> str:
 
 def number(q: penstock.Queue, tube: str) -> int:
     store: Any = q._engine.store  # type: ignore[attr-defined]
-    return store.known(tube, store._connections.main()).number
+    with store._group.alone():
+        found: int = store.known(tube, store._connections.main()).number
+        return found
 
 
 def test_a_tube_in_a_warm_place_is_new_although_its_parts_are_not():
