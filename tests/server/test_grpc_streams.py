@@ -112,6 +112,20 @@ def test_a_stream_that_is_cut_gives_back_what_was_not_read(server, client):
     settled(client, 1, 0)
 
 
+def test_a_session_that_ends_gives_back_unused_what_was_not_read(server, client):
+    client.put("jobs", "1", "2")
+    with Client(server.grpc_url) as other:
+        other.open()
+        taking = Taking(other, credit=5)
+        assert len(taking.next().tasks) == 2
+        other.session.feed.end()
+        settled(client, 2, 0)
+        with pytest.raises(grpc.RpcError) as caught:
+            taking.next()
+        assert isinstance(status.error_of(caught.value), errors.SessionExpired)
+    assert [task.attempt for task in client.take("jobs", 5)] == [1, 1]
+
+
 def test_of_a_client_that_never_says_read_not_everything_is_remembered(client, monkeypatch):
     monkeypatch.setattr(grpc_streams, "UNREAD", 3)
     client.put("jobs", *map(str, range(6)))

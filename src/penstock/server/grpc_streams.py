@@ -178,6 +178,8 @@ class Flow:
         listening = asyncio.ensure_future(self._listen(requests))
         gone = asyncio.ensure_future(self._call.desk.closing.wait())
         gone.add_done_callback(lambda _: self._heard.set())
+        leaving = self._call.peer.leaving
+        leaving.add(self._leave)
         drained = ended = False
         try:
             while not drained and await self._wanted(listening):
@@ -195,8 +197,14 @@ class Flow:
         finally:
             listening.cancel()
             gone.cancel()
+            leaving.discard(self._leave)
             if not ended:
                 self._give_back()
+
+    def _leave(self) -> None:
+        """The session ends: what was not read goes back unused, which the end of a session alone does not do."""
+        if not self._resumable:
+            self._give_back()
 
     @property
     def _over(self) -> bool:

@@ -10,6 +10,7 @@ from penstock.model.errors import UsageError
 from penstock.model.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from penstock.server.auth import Login
@@ -28,6 +29,8 @@ class Peer:
         self.linger: int | None = None
         """Microseconds that the session outlives this connection, if it is the last; None: as the server says."""
         self.waits: set[Wait] = set()
+        self.leaving: set[Callable[[], None]] = set()
+        """Called when the connection is closed, before its session ends."""
         self._taking = 0
         self._quiet: asyncio.Future[None] | None = None
 

@@ -109,6 +109,8 @@ class Sessions:
         for wait in tuple(peer.waits):
             wait.leave()
         await peer.quiet()
+        for call in tuple(peer.leaving):
+            call()
         left = self._detach(peer)
         if left is not None:
             await self._leave(left)
