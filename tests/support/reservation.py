@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import sys
@@ -9,8 +10,8 @@ import sys
 # Below the ports that the system gives to clients: a client that calls a stopped server on one of those can be
 # given that very port, and so be connected to itself.
 PORTS = range(15000, 30000)
-_held: dict[int, socket.socket] = {}
-"""Names that other processes find taken for as long as this one lives, by port."""
+_held: dict[int, int] = {}
+"""Sockets whose names other processes find taken for as long as this one lives, by port."""
 
 
 def free_port() -> int:
@@ -37,10 +38,10 @@ def _hold(port: int) -> None:
     except OSError:
         name.close()
         raise
-    _held[port] = name
+    _held[port] = name.detach()  # nobody closes it but the end of the process
 
 
 def give_back(port: int) -> None:
     """Nothing will listen on it any more; for tests that there are thousands of."""
     if port in _held:
-        _held.pop(port).close()
+        os.close(_held.pop(port))
