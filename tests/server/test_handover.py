@@ -40,6 +40,15 @@ def test_a_command_takes_over_by_the_port(tmp_path: Path):
             assert not control(new).exists()
 
 
+def test_a_port_that_is_not_taken_over_is_named(tmp_path: Path):
+    made(os.fspath(tmp_path / "tasks.db"))
+    with Serving(tmp_path, "tasks.db", "--grpc-port", "0") as server:
+        left = server.document["urls"]["grpc_port"].rpartition(":")[2]
+        with Serving(tmp_path, "tasks.db", "--port", str(server.port), "--takeover") as new:
+            new.err.said(f"listens on port {left} too, this one does not; --grpc-port {left} keeps it")
+            assert server.ended() == 0
+
+
 def test_one_that_cannot_start_leaves_the_old_one_as_it_is(tmp_path: Path):
     file = tmp_path / "logins.toml"
     shell = Shell("tasks.db", tmp_path)

@@ -269,6 +269,10 @@ def _adopted(settings: Settings, asking: Asking) -> tuple[Settings, dict[str, so
     for name, sock in handed.sockets.items():
         if name not in kept:
             sock.close()
+            option, port = f"--{name.replace('_', '-')}", handed.ports.get(name)
+            log.warning(
+                "the process before listens on port %s too, this one does not; %s %s keeps it", port, option, port
+            )
     changes: dict[str, Any] = ports
     return replace(settings, **changes), kept
 
