@@ -8,13 +8,17 @@ import uuid
 
 import grpc
 import pytest
+from grpc._cython import cygrpc
 from tests.support.grpcs import PATIENCE, Client, Feed, limited
 from tests.support.postgres import until
 from tests.support.reservation import free_port
-from tests.support.servers import Running
+from tests.support.servers import Running, run
 
 import penstock
 from penstock.model import errors, ops
+from penstock.server.auth import EVERYTHING
+from penstock.server.grpc_engine import EngineStream
+from penstock.server.peer import Peer
 from penstock.wire import codec, talk
 from penstock.wire._generated import penstock_pb2 as pb
 
@@ -143,3 +147,30 @@ def test_frames_that_mean_nothing_hurt_nobody_else(server):
     other.create("jobs")
     client.close()
     other.close()
+
+
+class Gone:
+    """What the server sees of a client that has gone and whose call has not been cancelled yet."""
+
+    def peer(self):
+        return "ipv4:127.0.0.1:1"
+
+    async def send_initial_metadata(self, metadata):
+        pass
+
+    async def write(self, message):
+        raise cygrpc.ExecuteBatchError("Failed grpc_call_start_batch: 1")
+
+
+def test_a_client_that_goes_before_its_answer_is_no_error(server, caplog):
+    desk = server.server.doors["grpc_port"].desk
+    peer = Peer("here", EVERYTHING)
+
+    async def asked():
+        yield pb.Frame(number=1, kind="nothing")
+
+    async def serve():
+        await EngineStream(desk)._serve(peer, asked(), Gone())
+
+    run(serve())
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

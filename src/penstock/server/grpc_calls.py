@@ -37,6 +37,10 @@ Context = Any
 """A grpc.aio.ServicerContext; the library has no types."""
 
 
+GONE = grpc.aio.InternalError
+"""What a write raises if the client has gone and the call has not been cancelled for it yet."""
+
+
 class Desk:
     """What all calls of a door share."""
 

@@ -11,7 +11,7 @@ import grpc
 
 from penstock.model.errors import PenstockError
 from penstock.server.core import log
-from penstock.server.grpc_calls import Call, Context, Desk, refuse
+from penstock.server.grpc_calls import GONE, Call, Context, Desk, refuse
 from penstock.server.link import Link
 from penstock.server.peer import Peer
 from penstock.server.settings import Limits
@@ -138,7 +138,7 @@ class EngineStream:
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
             for part in done:
-                if (failure := part.exception()) is not None:
+                if (failure := part.exception()) is not None and not isinstance(failure, GONE):
                     log.error("the stream of %s failed", peer.address, exc_info=failure)
             if desk.closing.is_set():
                 parts[0].cancel()  # what comes from now on is not done here; what has come is answered

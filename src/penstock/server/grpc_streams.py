@@ -13,7 +13,7 @@ from penstock.model.errors import PenstockError, UsageError
 from penstock.model.session import parse_uuid
 from penstock.model.task import Record
 from penstock.model.tube import check_text
-from penstock.server.grpc_calls import Call, Context, Desk, closing, refuse
+from penstock.server.grpc_calls import GONE, Call, Context, Desk, closing, refuse
 from penstock.server.grpc_reply import fill_tasks
 from penstock.server.grpc_verbs import take_op
 from penstock.server.peer import Peer
@@ -62,7 +62,7 @@ class SessionStream:
             await self._serve(peer, requests, context)
         except PenstockError as error:
             await refuse(context, error)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GONE):
             pass  # the client has gone, which is how most sessions end
         finally:
             if peer is not None:
@@ -149,6 +149,8 @@ class TakeStream:
             await flow.serve(requests, context)
         except PenstockError as error:
             await refuse(context, error)
+        except GONE:
+            pass  # and what it has not read was given back
 
 
 class Flow:
