@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import uuid
@@ -150,7 +151,16 @@ def test_frames_that_mean_nothing_hurt_nobody_else(server):
 
 
 class Gone:
-    """What the server sees of a client that has gone and whose call has not been cancelled yet."""
+    """What a stream sees that goes on for a moment after its client, or the server, has gone."""
+
+    def __init__(self, reading, writing):
+        self._reading, self._writing = reading, writing
+
+    async def requests(self):
+        yield pb.Frame(number=1, kind="nothing")
+        await asyncio.sleep(0)  # the answer is written now
+        if self._reading is not None:
+            raise self._reading
 
     def peer(self):
         return "ipv4:127.0.0.1:1"
@@ -159,18 +169,20 @@ class Gone:
         pass
 
     async def write(self, message):
-        raise cygrpc.ExecuteBatchError("Failed grpc_call_start_batch: 1")
+        if self._writing is not None:
+            raise self._writing
 
 
-def test_a_client_that_goes_before_its_answer_is_no_error(server, caplog):
-    desk = server.server.doors["grpc_port"].desk
-    peer = Peer("here", EVERYTHING)
-
-    async def asked():
-        yield pb.Frame(number=1, kind="nothing")
-
-    async def serve():
-        await EngineStream(desk)._serve(peer, asked(), Gone())
-
-    run(serve())
-    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+@pytest.mark.parametrize(
+    ("reading", "writing", "errors"),
+    [
+        (None, cygrpc.ExecuteBatchError("Failed grpc_call_start_batch: 1"), 0),
+        (cygrpc._ServerStoppedError("Server already stopped."), None, 0),
+        (ValueError("a fault"), None, 1),
+    ],
+    ids=["gone", "stopped", "fault"],
+)
+def test_a_client_or_server_that_goes_before_an_answer_is_no_error(server, caplog, reading, writing, errors):
+    desk, context = server.server.doors["grpc_port"].desk, Gone(reading, writing)
+    run(EngineStream(desk)._serve(Peer("here", EVERYTHING), context.requests(), context))
+    assert [record.levelname for record in caplog.records].count("ERROR") == errors

@@ -43,7 +43,8 @@ def through_two_takeovers(server: Serving, hammer: Hammer) -> None:
     assert server.ended() == 0
     os.kill(third, signal.SIGTERM)
     server.out.end()  # all three have ended
-    assert [line for line in server.err.lines if " ERROR " in line or " WARNING " in line] == [], server.err.lines
+    print(*server.err.lines, sep="\n")
+    assert [line for line in server.err.lines if " ERROR " in line or " WARNING " in line] == []
 
 
 @pytest.mark.parametrize(("store", "drain"), [("sqlite", "30"), ("postgres", "0")], indirect=["store"])

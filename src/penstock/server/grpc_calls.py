@@ -37,8 +37,8 @@ Context = Any
 """A grpc.aio.ServicerContext; the library has no types."""
 
 
-GONE = grpc.aio.InternalError
-"""What a write raises if the client has gone and the call has not been cancelled for it yet."""
+GONE = grpc.aio.BaseError
+"""What reads and writes raise if the client has gone, or the server has stopped, and the call goes on for a moment."""
 
 
 class Desk:
