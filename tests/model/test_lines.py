@@ -59,6 +59,11 @@ def test_those_who_drain_a_tube_are_asked_for_at_once() -> None:
     lines.serve("jobs", attempt)
     assert len(asked) <= 4, "the first of each line, and one for all who drain"
     assert [op.n for op in asked if op.drain and op.lane is None] == [0]
+    asked.clear()
+    lines.remove(first)
+    lines.serve("jobs", attempt)
+    assert [op.lane for op in asked] == ["a", "b", None], "the first of the line drains, and its answer is for all"
+    lines.add(first)
     over = True
     lines.serve("jobs", attempt)
     assert all(waiter.done and waiter.answer is None for waiter in waiting) and not first.done

@@ -319,7 +319,9 @@ class Lines:
             if takers.lanes:
                 self._serve_lanes(takers.lanes, attempt)
             self._serve(takers.any, attempt, MOST)
-            if takers.draining:
+            first = takers.any.first(1)
+            # Who was refused and would have been told that nothing is left need not be asked about that again.
+            if takers.draining and not (first and first[0] in takers.draining):
                 self._drain(takers.draining, attempt)
         if tube in self._watchers:
             watchers = self._watchers[tube].of(tube, ended)
