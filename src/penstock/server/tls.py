@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.model.errors import UsageError
+from penstock.wire.certificates import fault
 
 log = logging.getLogger("penstock.server")
 
@@ -49,12 +50,14 @@ class Tls:
         try:
             made.load_cert_chain(self.cert, self.key)
         except OSError as error:
-            raise UsageError(f"--tls-cert {self.cert} and --tls-key {self.key} cannot be used: {_why(error)}") from None
+            raise UsageError(
+                f"--tls-cert {self.cert} and --tls-key {self.key} cannot be used: {fault(error)}"
+            ) from None
         if self.ca is not None:
             try:
                 made.load_verify_locations(self.ca)
             except OSError as error:
-                raise UsageError(f"--tls-ca {self.ca} cannot be used: {_why(error)}") from None
+                raise UsageError(f"--tls-ca {self.ca} cannot be used: {fault(error)}") from None
             made.verify_mode = ssl.CERT_REQUIRED if demand else ssl.CERT_OPTIONAL
         return made
 
@@ -63,13 +66,6 @@ class Tls:
         self.context()
         ca = None if self.ca is None else Path(self.ca).read_bytes()
         return Path(self.cert).read_bytes(), Path(self.key).read_bytes(), ca
-
-
-def _why(error: OSError) -> str:
-    """What is wrong with a file; of its content OpenSSL says no more than a word."""
-    if isinstance(error, ssl.SSLError):
-        return f"not in PEM form, or not a pair ({error.reason})"
-    return error.strerror or str(error)
 
 
 def common_name(certificate: Any) -> str | None:

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 
 from penstock.engines.remote.place import Place
 from penstock.model.errors import UsageError
+from penstock.wire.certificates import fault
 
 CHUNK = 256 * 1024
 OTHER_NAMES = (62, 64)
@@ -141,8 +142,7 @@ def context(place: Place) -> ssl.SSLContext:
             asked = f"cert={place.cert} and key={place.key}"
             made.load_cert_chain(place.cert, place.key)
     except OSError as error:  # those of ssl are, too
-        why = error.strerror if type(error) is not ssl.SSLError else f"not in PEM form, or not a pair ({error.reason})"
-        raise UsageError(f"{asked} of {place.name} cannot be used: {why}") from None
+        raise UsageError(f"{asked} of {place.name} cannot be used: {fault(error)}") from None
     return made
 
 
