@@ -13,6 +13,8 @@ from penstock.model.errors import UsageError, shown
 from penstock.model.task import Data
 
 MAX_DEPTH = 64
+SHORT = 2 * MAX_DEPTH
+"""Characters: a text that has no more has no room to be nested too deep."""
 MAX_ERROR = 4096
 MAX_CAUSES = 20
 _encoder = msgspec.json.Encoder()
@@ -95,8 +97,8 @@ def _is_suspicious(text: str) -> bool:
 
 
 def _is_deep(text: str) -> bool:
-    """Whether it may be nested too deep; what is short has no room for that."""
-    return len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH
+    """Whether it may be nested too deep."""
+    return len(text) > SHORT and text.count("[") + text.count("{") > MAX_DEPTH
 
 
 def decode(data: Data) -> Any:

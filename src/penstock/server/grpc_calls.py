@@ -35,8 +35,6 @@ NO_LOGIN = (
 )
 Context = Any
 """A grpc.aio.ServicerContext; the library has no types."""
-
-
 GONE = grpc.aio.BaseError
 """What reads and writes raise if the client has gone, or the server has stopped, and the call goes on for a moment."""
 

@@ -78,7 +78,7 @@ def _error(message: Any) -> str | None:
 
 def drafts_of(messages: Sequence[pb.Draft], config: TubeConfig) -> list[Draft | PenstockError]:
     """Tasks about to be put, checked, or why they are refused."""
-    if config.adopted is None and len(messages) > 1:
+    if config.adopted is None:
         fields = [message.ListFields() for message in messages]
         if all(len(given) == 1 and given[0][0].number == JSON for given in fields):
             values = payload.plain_json([given[0][1] for given in fields])

@@ -18,7 +18,7 @@ from penstock.server.binding import check_binding
 from penstock.server.descriptors import make_room
 from penstock.server.listening import activated
 from penstock.server.notify import notify
-from penstock.server.server import DOORS, Server
+from penstock.server.server import DOORS, Server, option
 from penstock.server.settings import Settings
 from penstock.server.successor import Successor
 from penstock.server.takeover import Asking, Control, control_path
@@ -28,7 +28,7 @@ log = logging.getLogger("penstock.server")
 MAX_PORT = 65535
 LEAST = 2.0
 """Seconds that clients have to read their answers, however little time they are given to go over to another process."""
-STORE = 30.0
+STORE_PATIENCE = 30.0
 """Seconds that the store has to end what it does, once no client is left."""
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 NOT_HANDED = "a store in memory cannot be handed over, its tasks would be gone: stop the server and start it again"
@@ -236,7 +236,7 @@ class Program:
         late = "clients have not read their answers within %g s: stopping without them"
         await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
         if not (stopping.done() or self._at_once.is_set() or server.connected):  # no client is slow: the store is
-            seconds, late = STORE, "the store has not let go within %g s: stopping without it"
+            seconds, late = STORE_PATIENCE, "the store has not let go within %g s: stopping without it"
             await asyncio.wait((stopping, at_once), timeout=seconds, return_when="FIRST_COMPLETED")
         at_once.cancel()
         if not stopping.done():
@@ -269,10 +269,11 @@ def _adopted(settings: Settings, asking: Asking) -> tuple[Settings, dict[str, so
     for name, sock in handed.sockets.items():
         if name not in kept:
             sock.close()
-            option, port = f"--{name.replace('_', '-')}", handed.ports.get(name)
-            log.warning(
-                "the process before listens on port %s too, this one does not; %s %s keeps it", port, option, port
+            port, told = (
+                handed.ports[name],
+                "the process before listens on port %d too, this one does not; %s %d keeps it",
             )
+            log.warning(told, port, option(name), port)
     changes: dict[str, Any] = ports
     return replace(settings, **changes), kept
 

@@ -42,13 +42,18 @@ DOORS = {
 """By the settings that name their ports."""
 
 
+def option(name: str) -> str:
+    """The option of a door's port, as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
 def _loaded(name: str) -> Any:
     """The module of a door: before the store is opened, so that one that cannot be served is left alone."""
     try:
         return import_module(DOORS[name].module)
     except ModuleNotFoundError as error:
-        wanted = f"--{name.replace('_', '-')} needs {error.name}"
-        raise UsageError(f"{wanted}: {sys.executable} -m pip install 'penstock[server]'") from None
+        needed = f"{option(name)} needs {error.name}"
+        raise UsageError(f"{needed}: {sys.executable} -m pip install 'penstock[server]'") from None
 
 
 class Door:

@@ -162,7 +162,7 @@ def _check_json(column: pa.Array) -> None:
             f"data must be JSON text, and {shown(text)} is not: {error}; to_json() makes it of a column, and a text "
             "in quotes is one"
         ) from None
-    long = column.filter(pc.greater(pc.binary_length(column), 2 * payload.MAX_DEPTH))
+    long = column.filter(pc.greater(pc.binary_length(column), payload.SHORT))
     deep = pc.greater(pc.add(pc.count_substring(long, "["), pc.count_substring(long, "{")), payload.MAX_DEPTH)
     suspects = (column.filter(pc.match_substring_regex(column, SUSPECT)), long.filter(deep))
     for text in chain.from_iterable(some.to_pylist() for some in suspects):

@@ -1,6 +1,6 @@
 """Many rows by one statement: to SQLite an array is a table.
 
-That costs half of what a statement for each row does. A library of SQLite that knows no arrays has only those.
+That costs less than a statement for each row. A library of SQLite that knows no arrays has only those.
 """
 
 from __future__ import annotations
