@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.metrics.conftest import ONE_EACH
 from tests.plans.test_plans import Meter as Steps
 from tests.plans.test_postgres_plans import Meter as Pages
 from tests.plans.test_postgres_plans import load
@@ -15,6 +14,7 @@ from tests.postgres.callers import Caller
 from tests.support import postgres
 from tests.support.blocking import unwrap
 from tests.worker.bench import Bench
+from tests.worker.conftest import ONE_EACH
 
 import penstock
 from penstock.metrics import reading

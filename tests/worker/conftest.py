@@ -73,3 +73,15 @@ def memory() -> Iterator[Any]:
     """A queue in memory, for what no engine has a part in."""
     with penstock.connect("memory:") as queue:
         yield queue
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def still_memory(clock: ManualClock) -> Iterator[Any]:
+    """The same with a clock that stands still."""
+    with penstock.connect("memory:", clock=clock) as queue:
+        yield queue

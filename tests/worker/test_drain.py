@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,13 +52,6 @@ class Door:
 
 
 both = pytest.mark.parametrize("colour", ["loop", "thread"])
-
-
-@pytest.fixture
-def quick_q() -> Iterator[Any]:
-    """A queue in memory, for what the engine has no part in."""
-    with penstock.connect("memory:") as queue:
-        yield queue
 
 
 @pytest.fixture
@@ -148,11 +140,11 @@ def test_a_thread_that_does_not_look_is_left_behind(q: Any) -> None:
     open_.set()
 
 
-def test_a_coroutine_that_will_not_be_cancelled_is_left_behind(quick_q: Any, monkeypatch: Any) -> None:
+def test_a_coroutine_that_will_not_be_cancelled_is_left_behind(memory: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(slots, "LAST_WORDS", 0.05)
     inside, open_ = threading.Event(), threading.Event()
 
-    @quick_q.handler("jobs")
+    @memory.handler("jobs")
     async def job(n: int) -> None:
         inside.set()
         while not open_.is_set():
@@ -160,19 +152,19 @@ def test_a_coroutine_that_will_not_be_cancelled_is_left_behind(quick_q: Any, mon
                 await asyncio.get_running_loop().run_in_executor(None, open_.wait, 0.01)
 
     job.put(1)
-    with Working(quick_q, grace=0) as working:
+    with Working(memory, grace=0) as working:
         assert inside.wait(PATIENCE)
         working.worker.stop()
-        until(lambda: states(quick_q) == [("ready", 0)])
+        until(lambda: states(memory) == [("ready", 0)])
         open_.set()
         working.ended()
     assert working.tally.given_back == 1
 
 
-def test_a_handler_that_answers_cancelling_with_an_error_loses_no_attempt(quick_q: Any) -> None:
+def test_a_handler_that_answers_cancelling_with_an_error_loses_no_attempt(memory: Any) -> None:
     inside = threading.Event()
 
-    @quick_q.handler("jobs", max_attempts=1)
+    @memory.handler("jobs", max_attempts=1)
     async def job(n: int) -> None:
         inside.set()
         try:
@@ -181,16 +173,16 @@ def test_a_handler_that_answers_cancelling_with_an_error_loses_no_attempt(quick_
             raise RuntimeError("interrupted") from None
 
     job.put(1)
-    with Working(quick_q, grace=0) as working:
+    with Working(memory, grace=0) as working:
         assert inside.wait(PATIENCE)
         working.stop()
-    assert states(quick_q) == [("ready", 0)]
+    assert states(memory) == [("ready", 0)]
 
 
-def test_a_handler_may_use_its_last_moment_to_finish(quick_q: Any) -> None:
+def test_a_handler_may_use_its_last_moment_to_finish(memory: Any) -> None:
     inside = threading.Event()
 
-    @quick_q.handler("jobs", keep=True)
+    @memory.handler("jobs", keep=True)
     async def job(n: int) -> str:
         inside.set()
         try:
@@ -200,50 +192,50 @@ def test_a_handler_may_use_its_last_moment_to_finish(quick_q: Any) -> None:
         return "never"
 
     task = job.put(1)
-    with Working(quick_q, grace=0) as working:
+    with Working(memory, grace=0) as working:
         assert inside.wait(PATIENCE)
         working.stop()
-    assert quick_q.tube("jobs").result(task.id) == "saved"
+    assert memory.tube("jobs").result(task.id) == "saved"
 
 
-def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(quick_q: Any) -> None:
+def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(memory: Any) -> None:
     seen: list[int] = []
-    job = quick_q.handler("jobs")(seen.append)
+    job = memory.handler("jobs")(seen.append)
     job.put(1)
-    working = Working(quick_q)
+    working = Working(memory)
     working.worker.stop()
     working.start().ended()
-    assert (seen, states(quick_q)) == ([], [("ready", 0)])
+    assert (seen, states(memory)) == ([], [("ready", 0)])
 
 
-def test_a_worker_can_run_again_after_it_was_stopped(quick_q: Any) -> None:
+def test_a_worker_can_run_again_after_it_was_stopped(memory: Any) -> None:
     seen: list[int] = []
-    job = quick_q.handler("jobs")(seen.append)
-    worker = Worker(unwrap(quick_q))
+    job = memory.handler("jobs")(seen.append)
+    worker = Worker(unwrap(memory))
     for n in range(2):
         job.put(n)
-        working = Working(quick_q)
+        working = Working(memory)
         working.worker = worker
         with working:
             until(lambda n=n: worker.tally.ok == n + 1)
     assert seen == [0, 1]
 
 
-def test_a_worker_does_not_run_twice_at_a_time(quick_q: Any, door: Door) -> None:
-    job = quick_q.handler("jobs")(door.thread)
+def test_a_worker_does_not_run_twice_at_a_time(memory: Any, door: Door) -> None:
+    job = memory.handler("jobs")(door.thread)
     job.put(1)
-    with Working(quick_q) as working:
+    with Working(memory) as working:
         door.reached()
-        again = Working(quick_q)
+        again = Working(memory)
         again.worker = working.worker
         with pytest.raises(penstock.UsageError, match="runs already"):
             again.start().ended()
         door.open.set()
 
 
-def test_stopping_a_worker_that_has_ended_does_nothing(quick_q: Any) -> None:
-    quick_q.handler("jobs")(print)
-    with Working(quick_q) as working:
+def test_stopping_a_worker_that_has_ended_does_nothing(memory: Any) -> None:
+    memory.handler("jobs")(print)
+    with Working(memory) as working:
         working.stop()
     working.worker.stop()
     working.worker.stop(now=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -69,13 +69,6 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers look at what runs many times a second."""
     monkeypatch.setattr(slots, "LOOK", 0.05)
     monkeypatch.setattr(fetch, "RENEW", 0.05)
-
-
-@pytest.fixture
-def quick_q() -> Iterator[Any]:
-    """A queue in memory, for what the engine has no part in."""
-    with penstock.connect("memory:") as queue:
-        yield queue
 
 
 def acked(requests: list[ops.Op[Any]]) -> int:
@@ -154,36 +147,36 @@ def test_a_new_task_starts_at_once(q: Any) -> None:  # case 313
 # -- how much ------------------------------------------------------------------------------------------
 
 
-def test_slow_handlers_have_no_tasks_fetched_ahead_of_them(quick_q: Any) -> None:
+def test_slow_handlers_have_no_tasks_fetched_ahead_of_them(memory: Any) -> None:
     gate = Gate()
 
-    @quick_q.handler("jobs")
+    @memory.handler("jobs")
     async def job(n: int) -> None:
         await gate.passed()
 
     job.put_many(range(30))
-    with Working(quick_q, concurrency=3) as working:
+    with Working(memory, concurrency=3) as working:
         until(lambda: gate.inside == 3)
-        assert taken(quick_q) == 3
+        assert taken(memory) == 3
         gate.open()
         until(lambda: working.tally.ok == 30)
 
 
-def test_what_was_fetched_ahead_is_given_back_when_handlers_turn_slow(quick_q: Any, often: None) -> None:
+def test_what_was_fetched_ahead_is_given_back_when_handlers_turn_slow(memory: Any, often: None) -> None:
     gate = Gate()
     attempts: list[int] = []
 
-    @quick_q.handler("jobs")
+    @memory.handler("jobs")
     async def job(slow: bool, run: penstock.Run) -> None:
         if slow:
             attempts.append(run.attempt)
             await gate.passed()
 
     job.put_many([False] * 500 + [True] * 40)
-    with Working(quick_q, concurrency=2) as working:
+    with Working(memory, concurrency=2) as working:
         until(lambda: gate.inside == 2)
-        until(lambda: taken(quick_q) == 2)
-        with Working(quick_q, concurrency=38):
+        until(lambda: taken(memory) == 2)
+        with Working(memory, concurrency=38):
             until(lambda: gate.inside == 40)
             gate.open()
         until(lambda: working.tally.busy == 0)
@@ -191,28 +184,28 @@ def test_what_was_fetched_ahead_is_given_back_when_handlers_turn_slow(quick_q: A
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 4}, {"lane_concurrency": 50}, {"lane_rate": 1e6}])
-def test_tubes_with_limits_are_not_fetched_ahead_from(quick_q: Any, options: Any) -> None:
+def test_tubes_with_limits_are_not_fetched_ahead_from(memory: Any, options: Any) -> None:
     most: list[int] = []
 
-    @quick_q.handler("jobs", **options)
+    @memory.handler("jobs", **options)
     def job(n: int) -> None:
-        most.append(taken(quick_q))
+        most.append(taken(memory))
 
     job.put_many([penstock.Entry(n, lane=str(n % 7)) for n in range(100)])
-    assert work(quick_q, concurrency=4).ok == 100
+    assert work(memory, concurrency=4).ok == 100
     assert max(most) <= 4  # an ack is in the transaction that takes the next one, or in one before
 
 
-def test_tubes_whose_tasks_have_lanes_are_not_fetched_ahead_from(quick_q: Any) -> None:
+def test_tubes_whose_tasks_have_lanes_are_not_fetched_ahead_from(memory: Any) -> None:
     """A lane may have limits of its own, which the tube does not know of."""
     most: list[int] = []
 
-    @quick_q.handler("jobs")
+    @memory.handler("jobs")
     def job(n: int) -> None:
-        most.append(taken(quick_q))
+        most.append(taken(memory))
 
     job.put_many([penstock.Entry(n, lane=str(n % 7)) for n in range(100)])
-    assert work(quick_q, concurrency=4).ok == 100
+    assert work(memory, concurrency=4).ok == 100
     assert max(most) <= 4  # an ack is in the transaction that takes the next one, or in one before
 
 
@@ -246,49 +239,49 @@ def _puts_until_prompt(job: Any, working: Working, q: Any) -> bool:
 
 
 @pytest.mark.parametrize("prefetch", [0, None])
-def test_tubes_are_served_by_their_weights(quick_q: Any, prefetch: int | None) -> None:
+def test_tubes_are_served_by_their_weights(memory: Any, prefetch: int | None) -> None:
     order: list[str] = []
     for name in ("often", "seldom"):
 
-        @quick_q.handler(name)
+        @memory.handler(name)
         async def job(n: int, run: penstock.Run) -> None:
             order.append(run.task.tube)
 
         job.put_many(range(200))
-    with Working(quick_q, tubes={"often": 3, "seldom": 1}, concurrency=4, prefetch=prefetch) as working:
+    with Working(memory, tubes={"often": 3, "seldom": 1}, concurrency=4, prefetch=prefetch) as working:
         until(lambda: working.tally.ok == 400)
     share = Counter(order[:200])["often"] / 200
     assert 0.65 < share < 0.85
 
 
-def test_a_tube_beside_one_that_never_ends_is_served(quick_q: Any) -> None:
+def test_a_tube_beside_one_that_never_ends_is_served(memory: Any) -> None:
     order: list[str] = []
 
-    @quick_q.handler("flood")
+    @memory.handler("flood")
     async def flood(n: int) -> None:
         order.append("flood")
         await asyncio.to_thread(flood.put, n)
 
-    @quick_q.handler("small")
+    @memory.handler("small")
     async def small(n: int) -> None:
         order.append("small")
 
     flood.put_many(range(50))
-    with Working(quick_q, concurrency=1, prefetch=0):
+    with Working(memory, concurrency=1, prefetch=0):
         until(lambda: len(order) > 200)
         for n in range(3):
             small.put(n)
             until(lambda n=n: order.count("small") == n + 1)
 
 
-def test_a_tube_is_served_when_the_one_before_it_has_nothing(quick_q: Any) -> None:
-    quick_q.handler("empty")(_nothing)
+def test_a_tube_is_served_when_the_one_before_it_has_nothing(memory: Any) -> None:
+    memory.handler("empty")(_nothing)
 
-    @quick_q.handler("full")
+    @memory.handler("full")
     async def full(n: int) -> None: ...
 
     full.put_many(range(5))
-    assert work(quick_q, concurrency=1, prefetch=0).ok == 5
+    assert work(memory, concurrency=1, prefetch=0).ok == 5
 
 
 def test_many_empty_tubes_beside_a_flood_cost_few_takes(q: Any, commits: Any) -> None:
@@ -403,8 +396,8 @@ def test_a_truncated_tube_goes_on(q: Any) -> None:
 # -- limits ----------------------------------------------------------------------------------------------
 
 
-def test_the_rate_of_a_lane_counts_when_a_handler_starts(memory: Any) -> None:  # case 327
-    q, clock = memory
+def test_the_rate_of_a_lane_counts_when_a_handler_starts(still_memory: Any, clock: Any) -> None:  # case 327
+    q = still_memory
     started: list[tuple[int, int]] = []
     go_on = threading.Semaphore(0)
 
@@ -432,13 +425,6 @@ def test_the_rate_of_a_lane_counts_when_a_handler_starts(memory: Any) -> None:  
         clock.advance(1)
         until(lambda: len(started) == 4)
     assert started == [(0, 0), (1, 10), (2, 11), (3, 12)]
-
-
-@pytest.fixture
-def memory(tmp_path: Any) -> Any:
-    clock = penstock.testing.ManualClock()
-    with penstock.connect("memory:", clock=clock) as queue:
-        yield queue, clock
 
 
 def test_a_lane_runs_one_task_at_a_time_and_in_order(q: Any) -> None:
@@ -482,13 +468,12 @@ def test_concurrency_of_a_tube_holds_over_workers(q: Any) -> None:
     assert worst <= 3
 
 
-def test_many_tasks_that_become_due_at_one_moment_all_run(memory: Any) -> None:  # case 255
-    q, clock = memory
+def test_many_tasks_that_become_due_at_one_moment_all_run(still_memory: Any, clock: Any) -> None:  # case 255
     seen: list[int] = []
-    job = handled(q, seen)
+    job = handled(still_memory, seen)
     job.put_many(range(1500), delay=60)
-    with Working(q, concurrency=50):
-        until(lambda: waiting(q))
+    with Working(still_memory, concurrency=50):
+        until(lambda: waiting(still_memory))
         clock.advance(60)
         until(lambda: len(seen) == 1500)
     assert sorted(seen) == list(range(1500))
@@ -506,16 +491,16 @@ class Odd(penstock.Kind):
         raise RuntimeError("before the end")
 
 
-def test_hooks_that_fail_end_their_task_and_hold_up_no_other(quick_q: Any) -> None:
-    quick_q.register_kind("odd", Odd)
+def test_hooks_that_fail_end_their_task_and_hold_up_no_other(memory: Any) -> None:
+    memory.register_kind("odd", Odd)
 
-    @quick_q.handler("odd", kind="odd", max_attempts=2)
+    @memory.handler("odd", kind="odd", max_attempts=2)
     async def odd(n: int) -> None:
         if n == 1:
             raise ValueError(n)
 
     tasks = odd.put_many(range(3))
-    assert work(quick_q).ok == 2
-    (found,) = quick_q.tube("odd").tasks()
+    assert work(memory).ok == 2
+    (found,) = memory.tube("odd").tasks()
     assert (found.id, found.reason) == (tasks[1].id, "aborted")
     assert "before the end" in found.error

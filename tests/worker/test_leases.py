@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,18 +30,6 @@ SESSION = DEFAULT_TTL / SECOND
 def q(still: Still) -> Any:
     """A queue whose time stands still: no lease and no session ends because the machine is slow."""
     return still.connect()
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def quick_q(clock: ManualClock) -> Iterator[Any]:
-    """The same in memory, for what the engine has no part in."""
-    with penstock.connect("memory:", clock=clock) as queue:
-        yield queue
 
 
 @pytest.fixture
@@ -151,16 +139,16 @@ def test_what_an_attempt_over_its_limit_returns_is_refused(
         assert until_state(q.tube("jobs"), task.id, "done").result == "in time"
 
 
-def test_a_handler_that_says_nothing_about_time_has_a_limit(quick_q: Any) -> None:  # case 291
-    @quick_q.handler("jobs", attempt_limit=0)
+def test_a_handler_that_says_nothing_about_time_has_a_limit(still_memory: Any) -> None:  # case 291
+    @still_memory.handler("jobs", attempt_limit=0)
     async def job(n: int) -> None: ...
 
-    @quick_q.handler("others")
+    @still_memory.handler("others")
     async def other(n: int) -> None: ...
 
     job.put(1), other.put(1)
-    assert work(quick_q).ok == 2
-    assert quick_q.tube("jobs").options["ttr"] == quick_q.tube("others").options["ttr"] == DEFAULTS["ttr"]
+    assert work(still_memory).ok == 2
+    assert still_memory.tube("jobs").options["ttr"] == still_memory.tube("others").options["ttr"] == DEFAULTS["ttr"]
 
 
 @both
@@ -195,11 +183,11 @@ def test_a_handler_that_asks_for_more_time_has_it(q: Any, later: Later, looked: 
     assert (working.tally.ok, working.tally.lost) == (1, 0)
 
 
-def test_the_limit_is_enforced_while_the_worker_drains(quick_q: Any, later: Later) -> None:
+def test_the_limit_is_enforced_while_the_worker_drains(still_memory: Any, later: Later) -> None:
     told = Told()
-    job = defined(quick_q, "thread", told, attempt_limit=LIMIT)
+    job = defined(still_memory, "thread", told, attempt_limit=LIMIT)
     job.put(1)
-    with Working(quick_q) as working:
+    with Working(still_memory) as working:
         assert told.started.wait(PATIENCE)
         working.worker.stop()
         until(lambda: working.worker._slots._stopped)  # type: ignore[union-attr]
@@ -210,14 +198,14 @@ def test_the_limit_is_enforced_while_the_worker_drains(quick_q: Any, later: Late
 
 
 def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(
-    quick_q: Any, clock: ManualClock, later: Later, monkeypatch: pytest.MonkeyPatch
+    still_memory: Any, clock: ManualClock, later: Later, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "AHEAD", 1e6)
     monkeypatch.setattr(slots, "LOOK", 1e6)
     started: list[int] = []
     waited: list[int] = []
 
-    @quick_q.handler("jobs", attempt_limit=LIMIT, max_attempts=1)
+    @still_memory.handler("jobs", attempt_limit=LIMIT, max_attempts=1)
     async def job(n: int) -> None:
         started.append(n)
         buffer = working.worker._slots._buffer  # type: ignore[union-attr]
@@ -226,13 +214,13 @@ def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(
             later(LIMIT)
 
     job.put_many(range(30))
-    with Working(quick_q, concurrency=1, prefetch=4) as working:
+    with Working(still_memory, concurrency=1, prefetch=4) as working:
         until(lambda: waited and working.tally.ok == 30 - len(waited))
-        until(lambda: quick_q.tube("jobs").statistics().tasks["total"] == len(waited))
+        until(lambda: still_memory.tube("jobs").statistics().tasks["total"] == len(waited))
         clock.advance(LIMIT)
     assert not set(waited) & set(started)
     assert working.tally.lost == len(waited) >= 2
-    assert [task.data for task in quick_q.tube("jobs").tasks() if task.reason == "lost"] == waited
+    assert [task.data for task in still_memory.tube("jobs").tasks() if task.reason == "lost"] == waited
 
 
 # -- leases that are lost --------------------------------------------------------------------------------
@@ -324,15 +312,15 @@ def test_cancelling_a_running_task_by_its_key_ends_it(q: Any, still: Still, late
     assert found.reason == "cancelled"
 
 
-def test_a_handler_may_finish_although_it_was_cancelled(quick_q: Any, clock: ManualClock, later: Later) -> None:
+def test_a_handler_may_finish_although_it_was_cancelled(still_memory: Any, clock: ManualClock, later: Later) -> None:
     told = Told()
-    job = defined(quick_q, "thread", told, keep=True)
+    job = defined(still_memory, "thread", told, keep=True)
     task = job.put(1)
-    with Working(quick_q):
+    with Working(still_memory):
         assert told.started.wait(PATIENCE)
-        quick_q.tube("jobs").cancel(task.id)
+        still_memory.tube("jobs").cancel(task.id)
         clock.advance(1)
-        found = until_state(quick_q.tube("jobs"), task.id, "done")
+        found = until_state(still_memory.tube("jobs"), task.id, "done")
     assert (told.why, found.reason) == (["cancelled"], "success")
 
 
@@ -423,36 +411,36 @@ class Fatal(BaseException):
 
 @both
 @pytest.mark.parametrize("error", [Fatal, SystemExit, GeneratorExit])
-def test_whatever_a_handler_raises_fails_its_task(quick_q: Any, colour: str, error: type[BaseException]) -> None:
+def test_whatever_a_handler_raises_fails_its_task(still_memory: Any, colour: str, error: type[BaseException]) -> None:
     if colour == "async":
 
-        @quick_q.handler("jobs", max_attempts=1)
+        @still_memory.handler("jobs", max_attempts=1)
         async def job(n: int) -> None:
             raise error
     else:
 
-        @quick_q.handler("jobs", max_attempts=1)
+        @still_memory.handler("jobs", max_attempts=1)
         def job(n: int) -> None:
             raise error
 
     task = job.put(1)
-    with Working(quick_q) as working:
-        found = until_state(quick_q.tube("jobs"), task.id, "buried")
+    with Working(still_memory) as working:
+        found = until_state(still_memory.tube("jobs"), task.id, "buried")
         assert error.__name__ in found.error
         until(lambda: not working.tally.busy)
     assert working.tally.trouble == 1
 
 
-def test_a_handler_that_lets_its_own_cancelled_error_out_fails(quick_q: Any) -> None:
-    @quick_q.handler("jobs", max_attempts=1)
+def test_a_handler_that_lets_its_own_cancelled_error_out_fails(still_memory: Any) -> None:
+    @still_memory.handler("jobs", max_attempts=1)
     async def job(n: int) -> None:
         inner = asyncio.ensure_future(asyncio.Event().wait())
         inner.cancel()
         await inner
 
     task = job.put(1)
-    work(quick_q)
-    found = quick_q.tube("jobs").peek(task.id)
+    work(still_memory)
+    found = still_memory.tube("jobs").peek(task.id)
     assert (found.state, found.reason) == ("buried", "no_attempts")
 
 

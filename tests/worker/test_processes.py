@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,18 +106,6 @@ LIMIT = 600.0
 """Seconds that a run may last; over when a test says so."""
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def q_still(clock: ManualClock) -> Iterator[Any]:
-    """A queue in memory in which time goes on when a test says so."""
-    with penstock.connect("memory:", clock=clock) as queue:
-        yield queue
-
-
 def words(file: Path) -> list[str]:
     """What is in a file as soon as there is something."""
     found: list[str] = until(lambda: file.exists() and file.read_text().split())
@@ -126,17 +113,17 @@ def words(file: Path) -> list[str]:
 
 
 def test_a_handler_over_its_limit_is_killed(
-    q_still: Any, clock: ManualClock, later: Later, tmp_path: Path
+    still_memory: Any, clock: ManualClock, later: Later, tmp_path: Path
 ) -> None:  # case 288
     file = tmp_path / "pid"
-    spin = q_still.handler("spin", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.spin)
+    spin = still_memory.handler("spin", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.spin)
     task = spin.put(str(file))
-    with Working(q_still, processes=1) as working:
+    with Working(still_memory, processes=1) as working:
         (pid,) = words(file)
         later(LIMIT)
         until(lambda: working.tally.lost)
         clock.advance(LIMIT)
-        found = until_state(q_still.tube("spin"), task.id, "buried")
+        found = until_state(still_memory.tube("spin"), task.id, "buried")
     assert (found.reason, working.tally.lost) == ("lost", 1)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid), 0)
@@ -147,17 +134,19 @@ def taken(q: Any) -> int:
     return sum(tube.tasks["taken"] for tube in q.statistics().values())
 
 
-def test_tasks_are_not_taken_before_there_is_a_process_for_them(q_still: Any, later: Later, tmp_path: Path) -> None:
+def test_tasks_are_not_taken_before_there_is_a_process_for_them(
+    still_memory: Any, later: Later, tmp_path: Path
+) -> None:
     options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": LIMIT, "max_attempts": 1}
-    act = q_still.handler("act", **options)(crunching.act)
-    also = q_still.handler("also", **options)(crunching.act)
+    act = still_memory.handler("act", **options)(crunching.act)
+    also = still_memory.handler("also", **options)(crunching.act)
     gate = tmp_path / "gate"
-    with Working(q_still, processes=1, concurrency=10) as working:
+    with Working(still_memory, processes=1, concurrency=10) as working:
         act.put(Order("wait", str(gate)), ttr=100 * LIMIT)  # which keeps the process
         until(lambda: working.tally.busy)
         act.put_many([Order("return")] * 3)
         also.put_many([Order("return")] * 3)
-        until(lambda: taken(q_still) == 1)
+        until(lambda: taken(still_memory) == 1)
         later(LIMIT)
         gate.touch()
         until(lambda: working.tally.ok + working.tally.trouble + working.tally.lost == 7)
@@ -170,11 +159,13 @@ def is_there(pid: int) -> bool:
     return done.stdout.strip()[:1] not in ("", "Z")
 
 
-def test_what_a_handler_over_its_limit_has_started_ends_with_it(q_still: Any, later: Later, tmp_path: Path) -> None:
+def test_what_a_handler_over_its_limit_has_started_ends_with_it(
+    still_memory: Any, later: Later, tmp_path: Path
+) -> None:
     file = tmp_path / "pids"
-    handler = q_still.handler("jobs", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.leave_behind)
+    handler = still_memory.handler("jobs", process=True, attempt_limit=LIMIT, max_attempts=1)(crunching.leave_behind)
     handler.put(str(file))
-    with Working(q_still, processes=1) as working:
+    with Working(still_memory, processes=1) as working:
         pids = words(file)
         later(LIMIT)
         until(lambda: working.tally.lost)
@@ -197,7 +188,7 @@ def total(numbers):
 
 
 def test_the_time_of_a_task_does_not_run_while_its_process_starts(
-    q_still: Any, later: Later, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    still_memory: Any, later: Later, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "slow_to_import.py").write_text(SLOW)
     importing, go = tmp_path / "importing", tmp_path / "go"
@@ -205,23 +196,23 @@ def test_the_time_of_a_task_does_not_run_while_its_process_starts(
     monkeypatch.syspath_prepend(str(tmp_path))
     slow = importlib.import_module("slow_to_import")
     options: dict[str, Any] = {"process": True, "keep": True, "attempt_limit": LIMIT, "max_attempts": 1}
-    handler = q_still.handler("jobs", **options)(slow.total)
-    also = q_still.handler("also", **options)(crunching.act)
+    handler = still_memory.handler("jobs", **options)(slow.total)
+    also = still_memory.handler("also", **options)(crunching.act)
 
     def starts_slowly(number: int) -> None:
         """Put a task while a process starts, the so-manieth that imports the module."""
         task = handler.put([number])
         until(lambda: len(words(importing)) == number)
-        until(lambda: taken(q_still) == 0)
+        until(lambda: taken(still_memory) == 0)
         later(LIMIT)
         go.touch()
-        assert until_state(q_still.tube("jobs"), task.id, "done").result == number
+        assert until_state(still_memory.tube("jobs"), task.id, "done").result == number
         go.unlink()
 
     go.unlink()
-    with Working(q_still, processes=1) as working:
+    with Working(still_memory, processes=1) as working:
         starts_slowly(2)
-        until_state(q_still.tube("also"), also.put(Order("kill")).id, "buried")
+        until_state(still_memory.tube("also"), also.put(Order("kill")).id, "buried")
         starts_slowly(3)
     assert (working.tally.ok, working.tally.trouble, working.tally.lost) == (2, 1, 0)
 
