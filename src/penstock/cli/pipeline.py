@@ -253,7 +253,10 @@ def _lake(directory: str, new: bool = False) -> Lake:
 
     check_installed()
     found = Lake(directory)
-    found.check_free() if new else found.needed()
+    if new:
+        found.check_free()
+    else:
+        found.needed()
     return found
 
 
