@@ -1,1 +1,1 @@
-"""A polite crawl with Spark: `make demo`, or `python -m crawl` in this folder's parent."""
+"""A polite crawl of a small web: `make demo`, or `python -m crawl` in this folder's parent."""

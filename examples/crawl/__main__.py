@@ -1,143 +1,127 @@
-"""The show: a web to crawl, the crawl, and what came of it."""
+"""The program: starts the web, crawls it with Spark or without, and prints what happened."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import shutil
+import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from rich.console import Console
 
 import penstock
-import penstock.spark
-from crawl import job, summary
+from crawl import pages
+from crawl.plan import Plan
+from crawl.progress import Screen
+from crawl.summary import Site, make_table, summarize
 from crawl.web import Server, Web
+from penstock.pipeline.java import LEAST, find_java, java_hint
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # half the start; not for long jobs
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
-}
+RATE, OWN_RATE = 2.0, 5.0
+"""Requests a second to a site, and to the one site that allows more."""
 
 
-@contextmanager
-def logging_to(file: Path) -> Iterator[None]:
-    """What Spark's processes say goes to a file: they keep the stderr that they were started with."""
-    sys.stderr.flush()
-    before = os.dup(2)
-    with file.open("ab") as log:
-        os.dup2(log.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-
-
-@contextmanager
-def spark_on(folder: Path, cores: int, proxy: str) -> Iterator[SparkSession]:
-    """A session on this machine, whose processes ask the proxy for pages."""
-    os.environ.update(http_proxy=proxy, PYSPARK_PYTHON=sys.executable)
-    builder = SparkSession.builder.master(f"local[{cores},4]").appName("crawl")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    with logging_to(folder / "spark.log"):
-        spark = builder.config("spark.sql.warehouse.dir", str(folder / "warehouse")).getOrCreate()
-    try:
-        yield penstock.spark.register(spark)
-    finally:
-        with logging_to(folder / "spark.log"):
-            spark.stop()
-
-
-class Show:
-    """Says what is done now, and how long it took."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    @contextmanager
-    def step(self, text: str, bar: bool = False) -> Iterator[Callable[[str], None]]:
-        """Something moves until it is over; what is given says where it is. bar: it has a bar of its own."""
-        began = time.monotonic()
-        with nullcontext() if bar else self.console.status(text) as status:
-            yield lambda word: status.update(f"{text}: {word}") if status else None
-        self.console.print(f"{text}: {time.monotonic() - began:.1f} s")
-
-    def end(self, web: Web, done: penstock.spark.Fleet, sites: list[summary.Site], rates: dict[str, float]) -> None:
-        self.console.print()
-        self.console.print(summary.table(sites, rates))
-        self.console.print(
-            f"\n{done.counts.taken} requests for {len(web.pages)} pages of {len(web.sites)} sites: "
-            f"{done.counts.done} fetched, {done.counts.failed} failed, {done.counts.buried} buried, "
-            f"{len(web.answered_twice())} fetched twice.",
-            soft_wrap=True,
-        )
-
-
-def run(folder: Path, options: argparse.Namespace, show: Show) -> int:
+def run(folder: Path, options: argparse.Namespace, screen: Screen) -> int:
+    """Crawl a new web and return the exit status: 1 if a limit was not held or a page was fetched twice."""
+    missing = explain_missing(options.no_spark)
     pace = 10.0 if options.fast else 1.0
     web = Web(options.sites, options.pages, slowness=1 / pace)
-    rates = dict.fromkeys(web.sites, 2 * pace)
-    rates[web.sites[0]] = 5 * pace  # one site takes more than the others
-    url, addresses = str(folder / "crawl.db"), folder / "sitemaps.txt"
-    addresses.write_text("\n".join([*web.maps, *web.maps[:5], ""]))  # some of them twice
-    with ExitStack() as stack:
-        server = stack.enter_context(Server(web))
-        q = stack.enter_context(penstock.connect(url))
-        pages = job.open_pages(q, rate=2 * pace, retry=0.5 / pace)
-        pages.lane(web.sites[0]).configure(rate=5 * pace)
-        with show.step("starting Spark"):
-            spark = stack.enter_context(spark_on(folder, options.workers, server.url))
-        with show.step(f"putting {len(web.maps)} site maps of {len(web.sites)} sites"):
-            job.put_addresses(spark, url, addresses)
-        with show.step("fetching them and all pages they lead to", bar=True):
-            done = job.fetch_pages(spark, url, options.workers, options.slots, grace=2)
-        with show.step("building the lake and the report") as say:
-            report = job.build_lake(spark, url, folder, say)
-        with show.step("reading the history"):
-            sites = summary.read_sites(spark, url)
-        buried = pages.tasks("buried", limit=3)
-    show.end(web, done, sites, rates)
-    for task in buried:
-        why = (task.error or "no error text").splitlines()[0]
-        show.console.print(
-            f"  buried: {task.data['url']} ({task.reason}, attempt {task.attempt}): {why}", soft_wrap=True
-        )
-    show.console.print(f"The report: {report}", soft_wrap=True)
-    return 1 if web.answered_twice() or not all(site.polite(rates[site.site]) for site in sites) else 0
+    limits = dict.fromkeys(web.sites, RATE * pace) | {web.sites[0]: OWN_RATE * pace}
+    screen.print(
+        f"{options.workers} {'local' if missing else 'Spark'} workers fetch {len(web.pages)} pages of {len(web.sites)} "
+        f"sites, at most {RATE * pace:g} a second from each"
+    )
+    if missing:
+        from crawl.without_spark import crawl
+    else:
+        from crawl.with_spark import crawl
+    with Server(web) as server, penstock.connect(folder / "crawl.db") as q:
+        tube = pages.create_tube(q, rate=RATE * pace, retry=0.5 / pace)
+        tube.lane(web.sites[0]).configure(rate=OWN_RATE * pace)
+
+        def put_maps() -> None:
+            with screen.phase("Put the site maps", len(web.maps)) as advance:
+                advance(len(tube.put_many([pages.entry(url) for url in web.maps])))
+
+        plan = Plan(folder, server.url, len(web.pages), options.workers, options.slots)
+        report = crawl(plan, screen, put_maps)
+        sites = summarize(q, limits)
+    print_results(screen, web, sites)
+    print_next_steps(screen, plan, report, missing)
+    return 1 if web.fetched_twice() or not all(site.is_held for site in sites) else 0
+
+
+def explain_missing(no_spark: bool) -> str | None:
+    """Return None if Spark can be used, else why it is not and how to get it."""
+    command = "make demo"
+    if no_spark:
+        reason = "--no-spark was given"
+    elif not (java := find_java()).is_enough:
+        reason, command = f"Spark needs Java {LEAST} or later, and {java.problem}", f"{java_hint()}, then make demo"
+    elif not all(find_spec(name) for name in ("pyspark", "pyarrow", "pandas")):
+        reason = "pyspark is not installed"
+    else:
+        return None
+    return f"No Spark and no report: {reason}. To get both: {command}"
+
+
+def print_results(screen: Screen, web: Web, sites: list[Site]) -> None:
+    """Print the table, and whether the crawl was correct."""
+    screen.print()
+    screen.console.print(make_table(sites))
+    broken = [site.name for site in sites if not site.is_held]
+    limits = f"The limits of {', '.join(broken)} were NOT held" if broken else "All limits were held"
+    screen.print(f"{limits}, and {len(web.fetched_twice()) or 'no'} pages were fetched twice.")
+
+
+def print_next_steps(screen: Screen, plan: Plan, report: Path | None, missing: str | None) -> None:
+    """Print where the report is, or how to get one, and what to try with the queue."""
+    screen.print()
+    screen.print(f"Report: {shorten(report)}" if report else missing or "")
+    screen.print("Try next:")
+    program, queue = find_program(), shorten(Path(plan.url))
+    screen.print(f"  {program} tubes --url {queue}")
+    screen.print(f"  {program} tasks pages --state buried --url {queue}")
+    screen.print(f"  less {shorten(ROOT / 'docs' / 'tutorial.md')}")
+
+
+def find_program() -> str:
+    """Return how to start the program `penstock` of this Python from a shell."""
+    program = Path(sys.executable).with_name("penstock")
+    return "penstock" if shutil.which("penstock") == str(program) or not program.exists() else shorten(program)
+
+
+def shorten(path: Path) -> str:
+    """Return a path as a user types it in the current folder."""
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def main() -> int:
+    """Read the options, and crawl."""
     parser = argparse.ArgumentParser(prog="crawl", description="A polite crawl of a small web on this machine.")
-    parser.add_argument("--sites", type=int, default=30, help="how many sites")
-    parser.add_argument("--pages", type=int, default=40, help="how many pages a site has")
+    parser.add_argument("--sites", type=int, default=24, help="how many sites")
+    parser.add_argument("--pages", type=int, default=24, help="how many pages a site has")
     parser.add_argument("--workers", type=int, default=2, help="how many workers fetch, each a process")
     parser.add_argument("--slots", type=int, default=16, help="how many pages a worker fetches at once")
     parser.add_argument("--fast", action="store_true", help="ten times as fast")
-    parser.add_argument(
-        "--folder", type=Path, default=ROOT / "build" / "demo", help="where the queue and lake are kept"
-    )
+    parser.add_argument("--no-spark", action="store_true", help="local workers, without Spark and a report")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="for the queue, lake and report")
     options = parser.parse_args()
-    if not os.environ.get("JAVA_HOME") and shutil.which("java") is None:
-        parser.error("Spark needs Java 17 or later: install it, or set JAVA_HOME")
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
+    folder = options.folder.resolve()
+    # Colours for files, which FORCE_COLOR asks for, would put control characters into them.
+    screen = Screen(Console(highlight=False, force_terminal=sys.stdout.isatty()))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)  # as Ctrl-C: no worker is left running
     try:
-        return run(options.folder.resolve(), options, Show(Console()))
+        return run(folder, options, screen)
     except KeyboardInterrupt:
-        print(f"stopped before the end: what was taken was given back; the queue is {options.folder / 'crawl.db'}")
+        screen.print(f"Interrupted: the queue is {shorten(folder / 'crawl.db')}")
         return 130
 
 

@@ -1,7 +1,7 @@
-"""A small web on this machine: sites of different speed, with dead links and pages that fail now and then.
+"""A small web on this machine: sites of different speed, with dead links and pages that fail once or twice.
 
-One server plays all sites, as an HTTP proxy does, so addresses look like real ones and none leaves the machine. The
-same seed always makes the same web.
+One server plays all sites, as an HTTP proxy does, so addresses look like real ones and no request leaves the machine.
+The same seed always makes the same web.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 NAMES = ("harbour", "lantern", "orchard", "quarry", "saddle", "thimble", "walnut", "bramble", "cinder", "dovetail")
 LISTED = 8
-"""Pages that one site map lists."""
+"""How many pages a site map covers; it links to every second one."""
 
 
 @dataclass(frozen=True)
 class Page:
+    """How the server responds to requests for one address."""
+
     links: tuple[str, ...]
     seconds: float
     failures: int = 0
-    """How many times it fails before it answers."""
+    """How many requests get status 503 before one gets the page."""
     dead: bool = False
+    """Whether every request gets status 404."""
 
 
 class Web:
-    """Site maps, which a crawl starts from, and pages that link to each other."""
+    """Site maps, which a crawl begins with, and pages that link to each other."""
 
     def __init__(self, sites: int, pages: int, slowness: float, seed: int = 7) -> None:
         self._random = random.Random(seed)
-        self._asked: Counter[str] = Counter()
+        self._requests: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.sites = [f"{NAMES[i % len(NAMES)]}{i // len(NAMES) or ''}.example" for i in range(sites)]
         self.maps: list[str] = []
@@ -42,42 +45,43 @@ class Web:
             for number in range(pages):
                 self.pages[address(site, number)] = self._page(site, number, pages, speed)
             for first in range(0, pages, LISTED):
-                # Every second page is found by links alone.
+                # The other pages are found only by links.
                 links = [address(site, number) for number in range(first, min(first + LISTED, pages), 2)]
                 self.maps.append(f"http://{site}/map/{first // LISTED}")
                 self.pages[self.maps[-1]] = Page(tuple(links), speed)
 
     def _page(self, site: str, number: int, pages: int, speed: float) -> Page:
-        """Pages link to the next one, so all are found, and to some anywhere, so many are found often."""
+        """Make a page that links to the next one, so that all are found, and to three anywhere."""
         draw = self._random
         links = [address(site, (number + 1) % pages)]
         links += [address(draw.choice(self.sites), draw.randrange(pages)) for _ in range(3)]
-        # Pages that only links lead to come from others that answer, so those with even numbers do.
+        # Odd pages are found only by the link of the even page before, so even pages must not be dead.
         odd, fate = number % 2, draw.random()
         failures = 99 if odd and fate < 0.04 else 1 + (fate < 0.1) if fate < 0.15 else 0
         return Page(tuple(links), speed * draw.uniform(0.5, 1.5), failures, dead=bool(odd) and fate > 0.92)
 
-    def answer(self, url: str) -> tuple[int, str]:
-        """A status and a page, after as long as its site needs."""
+    def respond(self, url: str) -> tuple[int, str]:
+        """Return a status and a text, after as long as the site needs."""
         page = self.pages.get(url)
         if page is None:
             return 404, ""
         time.sleep(page.seconds)
         with self._lock:
-            self._asked[url] += 1
-            times = self._asked[url]
+            self._requests[url] += 1
+            number = self._requests[url]
         if page.dead:
             return 404, ""
-        if times <= page.failures:
+        if number <= page.failures:
             return 503, ""
         return 200, "".join(f'<a href="{link}">{link}</a>\n' for link in page.links)
 
-    def answered_twice(self) -> list[str]:
-        """Pages that were fetched again after they had answered. A good crawl has none."""
-        return [url for url, times in self._asked.items() if times > self.pages[url].failures + 1]
+    def fetched_twice(self) -> list[str]:
+        """Return addresses that were requested again after they had been fetched. A correct crawl has none."""
+        return [url for url, number in self._requests.items() if number > self.pages[url].failures + 1]
 
 
 def address(site: str, number: int) -> str:
+    """Return the address of a page."""
     return f"http://{site}/{number}"
 
 
@@ -87,7 +91,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, web: Web) -> None:
-        super().__init__(("127.0.0.1", 0), _Visit)
+        super().__init__(("127.0.0.1", 0), _Request)
         self.web = web
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -100,10 +104,10 @@ class Server(ThreadingHTTPServer):
         self.server_close()
 
 
-class _Visit(BaseHTTPRequestHandler):
+class _Request(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, Server)
-        status, text = self.server.web.answer(self.path)
+        status, text = self.server.web.respond(self.path)
         body = text.encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
