@@ -31,8 +31,14 @@ def q(server: Server, request: pytest.FixtureRequest) -> Iterator[Any]:
     if not server.is_running:
         server.start_again()
     schema = f"s{abs(hash(request.node.name))}"
-    with penstock.connect(server.url(schema=schema, patience=1)) as queue:
+    with penstock.connect(server.url(schema=schema, patience=30)) as queue:
         yield queue
+
+
+def give_up_soon(q: Any) -> None:
+    """From now on a call that finds no server fails soon; in the URL that would end calls on a slow machine too."""
+    connections = q._engine.store._connections
+    connections._place = connections._place._replace(patience=0.05)
 
 
 def counted(q: Any, ran: Counter[int]) -> Any:
@@ -71,6 +77,7 @@ def test_a_finish_that_failed_is_tried_again(q: Any, server: Server, mode: str, 
     task = job.put(1)
     with Working(q) as working:
         assert inside.wait(PATIENCE)
+        give_up_soon(q)
         server.stop(mode)
         go_on.set()
         until(lambda: "could not be ended yet" in caplog.text)
@@ -94,6 +101,7 @@ def test_a_worker_starts_to_wait_again_after_a_long_time_without_a_store(q: Any,
     job.put(1)
     with Working(q):
         until(lambda: ran[1])
+        give_up_soon(q)
         server.stop()
         until(lambda: "cannot be reached" in caplog.text or "no tasks can be taken" in caplog.text)
         server.start_again()
@@ -123,10 +131,44 @@ def test_a_worker_ends_although_the_store_is_gone(q: Any, server: Server, monkey
     job.put(1)
     with Working(q, grace=0) as working:
         assert inside.wait(PATIENCE)
+        give_up_soon(q)
         server.stop("immediate")
         working.stop(now=again)
     assert working.tally.given_back == 1
     server.start_again()
+
+
+def test_worker_runs_a_task_that_comes_after_the_server_was_lost_while_it_stood_in_line(
+    q: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A waiter that is in line when its call fails would be granted the task, and nobody would know."""
+    ran: Counter[int] = Counter()
+    job = counted(q, ran)
+    store = q._engine.store
+    learn, main = store._learn, store._connections.main
+    lost = threading.local()
+
+    def learn_without_a_server(names: set[str]) -> None:
+        lost.now = True
+        try:
+            learn(names)
+        finally:
+            lost.now = False
+
+    def unreached() -> Any:
+        if getattr(lost, "now", False):
+            raise penstock.EngineUnavailable("the server is gone")
+        return main()
+
+    with monkeypatch.context() as broken:
+        broken.setattr(store, "_learn", learn_without_a_server)
+        broken.setattr(store._connections, "main", unreached)
+        with Working(q) as working:
+            until(lambda: working.worker._slots)
+            fetcher = working.worker._slots.fetcher  # type: ignore[union-attr]
+            until(lambda: any(line.waiter or line.pause for line in fetcher.lines.values()))
+            job.put(1)
+            until(lambda: ran[1])
 
 
 def test_one_shot_mode_survives_a_restart(q: Any, server: Server) -> None:

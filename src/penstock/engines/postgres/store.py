@@ -49,6 +49,8 @@ STANDBY_PAUSE = 0.2
 """Seconds between two looks whether a standby has been promoted."""
 DROPS = 5
 """How often a call is made anew because tubes were dropped while it was on its way."""
+VANISHED = ("cache lookup failed for", "could not open relation with OID")
+"""What the server says, as an internal error, of a part that was dropped between its lookup and its use."""
 ASIDE = (
     *(ops.CreateTube, ops.AlterTube, ops.TruncateTube, ops.DropTube, ops.AdoptTable),
     *(ops.Load, ops.ReleaseAll, ops.AddRetries, ops.ListTasks, ops.GetExtent, ops.ListLanes, ops.GetStatistics),
@@ -248,7 +250,13 @@ class PostgresStore(DoubtingStore):
             else:
                 with whole(connection):
                     answers = [self._answered(work, op) for op in requests]
-        except (psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedTable) as error:
+        except (
+            psycopg.errors.UndefinedFunction,
+            psycopg.errors.UndefinedTable,
+            psycopg.errors.InternalError_,
+        ) as error:
+            if isinstance(error, psycopg.errors.InternalError_) and not any(words in str(error) for words in VANISHED):
+                raise
             if not tries:
                 raise migrations.strange(self.place.schema, error) from error
             # A tube was dropped elsewhere, perhaps under this very tick, and perhaps made anew under another number.
@@ -411,8 +419,8 @@ class PostgresStore(DoubtingStore):
             else:
                 self._to_ask.discard(name)
                 self._asked_at[name] = now
-                # Where that fails, the tick of the next second finds out.
-                with contextlib.suppress(psycopg.Error):
+                # Where that fails the tick of the next second finds out; an error would leave a waiter in line.
+                with contextlib.suppress(psycopg.Error, EngineUnavailable):
                     row = self._connections.main().execute(f"select {self.schema}.next_due_{tube.number}()").fetchone()
                     if row is not None and row[0] is not None:
                         # What is due and still there is locked by somebody, as in tick().
