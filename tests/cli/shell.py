@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
 import io
 import json
 import os
@@ -20,7 +21,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from penstock.cli.app import status_of
+import typer.main
+
+from penstock.cli import app
+from penstock.cli.app import program, status_of
 
 PROGRAM = [sys.executable, "-m", "penstock"]
 PATIENCE = 60.0
@@ -121,12 +125,13 @@ class Shell:
         return started([*PROGRAM, *words], cwd=self.folder, env=self.environment(), **{**pipes, **options})
 
     def inside(self, *words: str, input: bytes = b"", **environment: str) -> Ran:
-        """Run the program in this process, which is faster."""
+        """Run the program in this process, which is faster; its commands are made once for all runs."""
         out, err = Output(), Output()
         stdin = io.TextIOWrapper(io.BytesIO(input))
         with (
             mock.patch.dict(os.environ, self.environment(**environment), clear=True),
             mock.patch.object(sys, "stdin", stdin),
+            mock.patch.object(app, "program", _made),
             redirect_stdout(out),
             redirect_stderr(err),
             _inside_of(self.folder),
@@ -137,19 +142,22 @@ class Shell:
                 status = int(end.code or 0)
         return Ran(status, out.text, err.text)
 
+    def start_on(self, terminal: int, *words: str, **environment: str) -> Any:
+        """Start the program on a terminal and come back at once."""
+        files = dict.fromkeys(("stdin", "stdout", "stderr"), terminal)
+        return started(
+            [*PROGRAM, *words],
+            **files,
+            cwd=self.folder,
+            env=self.environment(**environment),
+            start_new_session=True,
+        )
+
     def terminal(self, *words: str, typed: str = "", columns: int = 100) -> Ran:
         """Run the program on a terminal: what it shows is in `out`, escape sequences and all."""
         ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
-        process = started(
-            [*PROGRAM, *words],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            cwd=self.folder,
-            env=self.environment(),
-            start_new_session=True,
-        )
+        process = self.start_on(theirs, *words)
         os.close(theirs)
         if typed:
             os.write(ours, typed.encode())
@@ -160,6 +168,12 @@ class Shell:
         reader.join(PATIENCE)
         os.close(ours)
         return Ran(status, shown.decode(errors="replace"), "")
+
+
+@functools.cache
+def _made(only: str | None = None) -> Any:
+    """What `program` makes, ready to be called: to make it takes longer than most commands."""
+    return typer.main.get_command(program(only))
 
 
 class Output(io.TextIOWrapper):

@@ -6,13 +6,11 @@ words there, with the files, folder and environment of this process, and ends as
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import signal
 import socket
 import sys
-from importlib import import_module
 
 SIZE = 4
 LOADED = (
@@ -79,24 +77,64 @@ def attended(line: socket.socket, size: int, files: list[int]) -> bool:
     return True
 
 
+# What is imported for runs is imported where it is needed: a process that asks for one is to start fast.
+
+
+def load() -> None:
+    """Import what commands need, and let the command line read some words: it loads more for that."""
+    import contextlib
+    import importlib
+    import io
+
+    from penstock.cli.app import program, status_of
+
+    for name in LOADED:
+        importlib.import_module(name)
+    program()
+    with contextlib.redirect_stderr(io.StringIO()):
+        for words in (["stats", "--url", "memory:"], ["put", "mail", "1", "--url", "memory:"]):
+            status_of(words)  # refused, since a queue in memory would end with the command
+
+
+def run_and_exit() -> None:
+    """Run the program and end as the interpreter does, but take nothing apart.
+
+    That would write to nearly every page that this process shares with others, which takes longer than most commands.
+    """
+    import atexit
+    import threading
+
+    from penstock.cli import main
+
+    try:
+        main()
+        status = 0
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            raise
+        status = end.code or 0
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        sys.exit(status)
+    os._exit(status & 0xFF)
+
+
 def main() -> None:
     path, *words = sys.argv[1:]
     if words:
         sys.exit(ask(path, words))
-    from pydantic import TypeAdapter
+    import gc
 
-    from penstock.cli import main as run
-    from penstock.cli.app import program
-
-    for name in LOADED:
-        import_module(name)
-    TypeAdapter(int)  # loads what typer reads words with
-    program()
+    load()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how those ended that waited for a run
     gc.collect()
     gc.freeze()  # or every run would copy all that is loaded, to look for garbage in it
     listen(path)
-    run()
+    run_and_exit()
 
 
 if __name__ == "__main__":

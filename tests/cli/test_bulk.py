@@ -24,7 +24,8 @@ b.example,"http://b.example/?q=""x""
 
 @pytest.fixture
 def crawl(shell: Shell) -> Shell:
-    shell.inside("create", "crawl")
+    with penstock.connect(shell.folder / "tasks.db", durability="relaxed") as queue:
+        queue.create_tube("crawl")
     return shell
 
 
@@ -159,8 +160,8 @@ def test_a_file_is_stored_while_it_is_read(crawl: Shell):
         assert (out, stored()) == (b"2002\n", 2002)
 
 
-def test_ctrl_c_stops_a_put_which_says_how_to_go_on(crawl: Shell):
-    process = crawl.start("put", "crawl", "--file", "-", "--format", "jsonl")
+def test_ctrl_c_stops_a_put_which_says_how_to_go_on(crawl: Shell, real_shell: Shell):
+    process = real_shell.start("put", "crawl", "--file", "-", "--format", "jsonl")
     assert process.stdin is not None
     process.stdin.write(b"1\n" * (PART + 1))
     process.stdin.flush()
@@ -241,7 +242,7 @@ def test_a_bar_shows_the_way_on_a_terminal_only(crawl: Shell):
 @pytest.fixture
 def mixed(crawl: Shell) -> Shell:
     """Tasks of two lanes: of each 2 ready, 2 buried with an error, 1 delayed."""
-    with penstock.connect(crawl.folder / "tasks.db") as queue:
+    with penstock.connect(crawl.folder / "tasks.db", durability="relaxed") as queue:
         tube = queue.tube("crawl")
         for lane in ("a", "b"):
             for n in range(5):

@@ -70,7 +70,7 @@ def shop(shell: Shell) -> Shell:
     """What the examples speak of: tubes with tasks, a file of URLs, a program with handlers."""
     (shell.folder / "shop.py").write_text(SHOP)
     (shell.folder / "urls.csv").write_text(URLS)
-    with penstock.connect(shell.folder / "tasks.db") as queue:
+    with penstock.connect(shell.folder / "tasks.db", durability="relaxed") as queue:
         mail = queue.create_tube("mail", max_attempts=3, retry=60)
         for _ in range(5):
             mail.put({"to": "ann@example.org"})

@@ -40,9 +40,9 @@ def test_a_pipe_gets_everything_in_aligned_columns(wide: Shell):
     assert "\x1b" not in ran.out
 
 
-def test_a_terminal_gets_a_table_that_fits_with_ids_in_full(wide: Shell):
+def test_a_terminal_gets_a_table_that_fits_with_ids_in_full(wide: Shell, real_shell: Shell):
     wide.inside("delete", "mail", "i" * 200)
-    ran = wide.terminal("tasks", "mail", columns=72)
+    ran = real_shell.terminal("tasks", "mail", columns=72)
     lines = [ESCAPE.sub("", line) for line in ran.out.replace("\r", "").splitlines()]
     assert max(map(len, lines)) <= 72
     assert "\x1b[1m" in ran.out and "\x1b[2J" not in ran.out
@@ -93,11 +93,11 @@ def test_a_pipe_gets_no_colours(shell: Shell):
     ids=" ".join,
 )
 def test_json_is_one_document_a_line_with_nothing_else_on_stdout(shell: Shell, words: list[str]):
-    shell.inside("create", "mail")
-    for _ in range(3):
-        shell.inside("put", "mail", '{"to": "ann"}', "--lane", "a")
-    shell.inside("bury", "mail", "3")
-    shell.inside("schedules", "add", "sweep", "mail", "--every", "1h")
+    with penstock.connect(shell.folder / "tasks.db", durability="relaxed") as queue:
+        mail = queue.create_tube("mail")
+        mail.put_many([{"to": "ann"}] * 3, lane="a")
+        mail.bury(3)
+        queue.schedule("sweep", "mail", every=3600)
     ran = shell.inside(*words, "--json")
     assert ran.status == 0, ran.err
     assert ran.documents and all(isinstance(document, dict) for document in ran.documents)
@@ -184,11 +184,11 @@ def test_a_file_that_can_only_be_read_is_looked_at_and_not_changed(shell: Shell)
     assert shell.inside("take", "mail", "--url", url).status == penstock.NotWritable.exit_status()
 
 
-def test_a_reader_that_has_seen_enough_ends_a_long_list_quietly(shell: Shell):
-    shell.inside("create", "mail")
-    shell.inside("put", "mail", "-f", "-", "--format", "lines", input=b"some words\n" * 5000)
-    for words in (["tasks", "mail", "--limit", "5000"], ["tasks", "mail", "--limit", "5000", "--json"]):
-        process = shell.start(*words, stdin=subprocess.DEVNULL)
+def test_a_reader_that_has_seen_enough_ends_a_long_list_quietly(shell: Shell, real_shell: Shell):
+    with penstock.connect(shell.folder / "tasks.db", durability="relaxed") as queue:
+        queue.create_tube("mail").put_many(["some words"] * 5000)
+    for started_by, *words in ((real_shell, "tasks", "mail"), (shell, "tasks", "mail", "--json")):
+        process = started_by.start(*words, "--limit", "5000", stdin=subprocess.DEVNULL)
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
-import sys
 import uuid
 
 import apsw
 import pytest
 from tests.cli.shell import PATIENCE, Shell
+from tests.support.forks import shared_starter
 from tests.support.postgres import until
 
 import penstock
@@ -23,9 +22,8 @@ def states(shell: Shell, tube: str = "mail") -> dict[int, str]:
 @pytest.fixture
 def mail(shell: Shell) -> Shell:
     """A tube with three tasks."""
-    shell.inside("create", "mail", "--max-attempts", "3", "--retry", "60")
-    for number in (1, 2, 3):
-        shell.inside("put", "mail", f'{{"n": {number}}}')
+    with penstock.connect(shell.folder / "tasks.db", durability="relaxed") as queue:
+        queue.create_tube("mail", max_attempts=3, retry=60).put_many([{"n": number} for number in (1, 2, 3)])
     return shell
 
 
@@ -136,9 +134,9 @@ def sessions(shell: Shell) -> int:
     return number
 
 
-def test_ctrl_c_ends_a_waiting_take_quietly(shell: Shell):
+def test_ctrl_c_ends_a_waiting_take_quietly(shell: Shell, real_shell: Shell):
     shell.inside("create", "mail")
-    process = shell.start("take", "mail", "--timeout", "forever")
+    process = real_shell.start("take", "mail", "--timeout", "forever")
     until(lambda: sessions(shell), "take does not begin")
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
@@ -187,8 +185,9 @@ def test_a_command_that_outlives_the_lease_is_told_and_the_next_task_is_run(shel
     shell.inside("put", "mail", "1")
     shell.inside("put", "mail", "2", "--ttr", "1h")
     # The lease of the first is over once the tube, which others may look at meanwhile, has buried its task.
-    look = f"{shlex.quote(sys.executable)} -m penstock tasks mail --state buried | grep -q lost"
-    ran = shell.run("take", "mail", "-n", "2", "--exec", f"[ $PENSTOCK_TASK_ID = 2 ] || until {look}; do :; done")
+    look = "penstock tasks mail --state buried | grep -q lost"
+    command = f"{shared_starter().function}; [ $PENSTOCK_TASK_ID = 2 ] || until {look}; do :; done"
+    ran = shell.run("take", "mail", "-n", "2", "--exec", command)
     assert ran.status == 80 and "task 1 took too long" in ran.err
     assert states(shell) == {1: "buried"}
 

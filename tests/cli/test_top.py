@@ -17,7 +17,7 @@ import apsw
 import pytest
 from rich.console import Console
 from tests.cli.running import PATIENCE, Running
-from tests.cli.shell import PROGRAM, Shell, started
+from tests.cli.shell import Shell
 from tests.support import postgres
 from tests.support.engines import ENGINES, EngineUnderTest
 from tests.support.postgres import Server
@@ -32,10 +32,17 @@ from penstock.engines.sqlite.holdings import statements
 from penstock.model.session import public_name
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(
+    params=[
+        # gRPC carries the frames of the remote engine.
+        pytest.param(engine, id=engine.name, marks=pytest.mark.exhaustive if engine.name == "grpc" else ())
+        for engine in ENGINES
+    ]
+)
 def q(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[penstock.Queue]:
     engine: EngineUnderTest = request.param
-    url = engine.url(tmp_path)
+    with postgres.warmth():
+        url = engine.url(tmp_path)
     with penstock.connect(url, durability="relaxed") as queue:
         yield queue
     engine.clean(url)
@@ -210,11 +217,14 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def test_a_server_that_restarts_is_looked_at_again():
-    with Server.start() as server, penstock.connect(server.url(patience=2)) as q:
+    with Server.start() as server, penstock.connect(server.url(patience=30)) as q:
         q.create_tube("jobs").put(1, lane="a")
         with watching(q) as lookout:
             sampler = Sampler(q, lookout)
             sampler.look()
+            # From now on nobody waits for the server; in the URL that would end calls on a slow machine too.
+            connections: Any = q._engine.store._connections  # type: ignore[attr-defined]
+            connections._place = connections._place._replace(patience=0.05)
             server.stop("immediate")
             with pytest.raises(penstock.EngineUnavailable):
                 sampler.look()
@@ -341,15 +351,7 @@ class Terminal:
 
     def __init__(self, shell: Shell, *words: str) -> None:
         self._screen, inner = pty.openpty()
-        self.process = started(
-            [*PROGRAM, *words],
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            cwd=shell.folder,
-            env=shell.environment(COLUMNS="100", LINES="30"),
-            start_new_session=True,
-        )
+        self.process = shell.start_on(inner, *words, COLUMNS="100", LINES="30")
         os.close(inner)
         self.shown = ""
 
@@ -385,10 +387,10 @@ LEFT = "\x1b[?1049l"
 """What brings back the screen as it was."""
 
 
-def test_it_lives_on_a_terminal_until_q_is_hit(file, shell):
+def test_it_lives_on_a_terminal_until_q_is_hit(file, real_shell):
     file.create_tube("first").put(1, lane="of the first")
     file.create_tube("second").put(1, lane="of the second")
-    terminal = Terminal(shell, "top", "-n", "0.1", "--tube", "first")
+    terminal = Terminal(real_shell, "top", "-n", "0.1", "--tube", "first")
     terminal.until("of the first")
     terminal.hit(b"\x1b[B")
     terminal.until("of the second")

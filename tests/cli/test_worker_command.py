@@ -85,8 +85,8 @@ def numbers(line: str) -> dict[str, int]:
     return {name: int(number) for number, name in re.findall(r"(\d+) (done|failed|given back|lost)", line)}
 
 
-def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(shell, folder, q):
-    with started(shell, "-c", "3") as worker:
+def test_it_says_what_it_works_on_drains_and_says_what_it_has_done(real_shell, folder, q):
+    with started(real_shell, "-c", "3") as worker:
         beginning = worker.err.said("penstock worker")
         assert f"penstock worker {worker.process.pid}: 3 slots for" in beginning
         assert "mail (send), slow (wait_for), thumbs (thumb)" in beginning

@@ -79,7 +79,8 @@ def test_the_shop_is_served_by_a_worker(tmp_path):
 
 
 def test_the_tests_of_the_shop_pass(tmp_path):
-    out = in_examples(tmp_path / "shop.db", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error")
+    words = ("-q", "-W", "error", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    out = in_examples(tmp_path / "shop.db", "pytest", *words)
     assert "7 passed" in out
     assert list(tmp_path.iterdir()) == [], "their queue is in memory"
 

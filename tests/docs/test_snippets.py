@@ -15,11 +15,13 @@ def of(page: Path) -> str:
 
 @pytest.mark.timeout(2 * PATIENCE)
 @pytest.mark.parametrize("page", [page for page in PAGES if runs(page) and not needs_spark(page)], ids=of)
-def test_the_snippets_of_a_page_run(page, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.exhaustive)], ids=["once", "again"])
+def test_the_snippets_of_a_page_run(page, times, tmp_path, monkeypatch, capsys):
+    """Again is in the same folder: a reader may try a page a second time."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     with shop(page, monkeypatch):
-        for _ in ("the first time", "again in the same folder"):
+        for _ in range(times):
             run(page)
 
 

@@ -15,6 +15,7 @@ import pytest
 from tests.support.blocking import unwrap
 from tests.support.postgres import free_port
 from tests.worker.bench import PATIENCE, until
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock.metrics.graphite import Pusher
@@ -114,6 +115,7 @@ def pushed(graphite: Graphite) -> Iterator[Any]:
         )
 
 
+@on_both
 def test_every_counter_is_a_line(q: Any, graphite: Graphite, pushed: Any) -> None:  # cases 351, 352
     jobs = q.create_tube("jobs")
     jobs.put_many([1, 2, 3, 4])

@@ -14,6 +14,7 @@ import pydantic
 import pytest
 from tests.support.blocking import unwrap
 from tests.worker.bench import PATIENCE, Working, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock.metrics import logs
@@ -191,6 +192,7 @@ class Order(pydantic.BaseModel):
     card: int
 
 
+@on_both
 def test_logs_hold_no_data_no_sessions_and_no_tokens(q: Any, stream: io.StringIO) -> None:
     logs.setup("DEBUG", "json", stream)
     seen: list[str] = []

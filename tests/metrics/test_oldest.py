@@ -13,6 +13,7 @@ from tests.plans.test_postgres_plans import load
 from tests.postgres.callers import Caller
 from tests.support import postgres
 from tests.support.blocking import unwrap
+from tests.support.engines import parameters
 from tests.worker.bench import Bench
 from tests.worker.conftest import ONE_EACH
 
@@ -29,10 +30,11 @@ class Still(Bench):
     manual = True
 
 
-@pytest.fixture(params=ONE_EACH, ids=lambda param: f"{param[0].name}-{param[1]}")
+@pytest.fixture(params=parameters(ONE_EACH, in_every_run=("sqlite-async", "postgres-blocking")))
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     engine, colour = request.param
-    bench = Still(engine, colour, tmp_path, ManualClock())
+    with postgres.warmth():
+        bench = Still(engine, colour, tmp_path, ManualClock())
     yield bench
     bench.close()
 

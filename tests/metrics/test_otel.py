@@ -22,6 +22,7 @@ from tests.support.blocking import unwrap
 from tests.support.engines import ENGINES, Bench
 from tests.support.shop import shop_on
 from tests.worker.bench import PATIENCE, Later, Working, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock.metrics import otel
@@ -75,6 +76,7 @@ def place(span: ReadableSpan) -> tuple[int, int]:
 # -- puts and runs -------------------------------------------------------------------------------------
 
 
+@on_both
 def test_a_run_is_linked_to_its_put_and_is_no_part_of_it(traced: Any, spans: Spans) -> None:
     @traced.handler("mails")
     def send(address: str) -> None: ...
@@ -105,6 +107,7 @@ def test_a_run_is_linked_to_its_put_and_is_no_part_of_it(traced: Any, spans: Spa
     assert put.status.status_code is run.status.status_code is StatusCode.UNSET
 
 
+@on_both
 def test_a_batch_is_one_span_that_all_its_runs_are_linked_to(traced: Any, spans: Spans) -> None:
     @traced.handler("jobs")
     async def job(n: int) -> None: ...
@@ -267,6 +270,7 @@ def test_a_put_that_waits_for_room_is_one_span(traced: Any, spans: Spans) -> Non
     assert otel.links(jobs.take())[0].context.span_id == place(spans.named("put jobs")[2])[1]
 
 
+@on_both
 def test_puts_in_a_transaction_have_spans(traced: Any, spans: Spans) -> None:
     jobs = traced.create_tube("jobs")
     with traced.transaction() as tx:
@@ -280,6 +284,7 @@ def test_puts_in_a_transaction_have_spans(traced: Any, spans: Spans) -> None:
     assert jobs.ack_many(taken)[0].state == "done"
 
 
+@on_both
 def test_a_put_that_finds_a_task_leaves_its_link_alone(traced: Any, spans: Spans) -> None:
     jobs = traced.create_tube("jobs")
     jobs.put(1, key="k")
@@ -324,6 +329,7 @@ def test_tables_of_the_users_have_links_too(engine: Any, tmp_path: Path, spans: 
     bench.close()
 
 
+@on_both
 def test_tasks_taken_by_hand_know_their_link(traced: Any, spans: Spans) -> None:
     jobs = traced.create_tube("jobs")
     jobs.put(1)

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from socketserver import BaseServer
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.metrics.scrape import Served, scrape
 from tests.support.blocking import unwrap
 from tests.support.postgres import Server, free_port
 from tests.worker.bench import PATIENCE, Working, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock.metrics.prometheus import Collector, serve
@@ -31,6 +33,7 @@ def served(q: Any, worker: Any = None, **options: Any) -> Served:
     return Served(Collector(unwrap(q), worker, **options))
 
 
+@on_both
 def test_tasks_and_events_of_every_tube_are_told(q: Any) -> None:
     jobs, empty = q.create_tube("jobs"), q.create_tube("empty.one")
     jobs.put_many([1, 2, 3, 4, 5])
@@ -114,6 +117,7 @@ def test_names_follow_the_conventions(q: Any) -> None:
     assert {family.type for family in told.families} == {"counter", "gauge", "histogram"}
 
 
+@on_both
 def test_counters_begin_again_with_a_run(bench: Any) -> None:
     q = bench.connect()
     q.create_tube("jobs").put(1)
@@ -161,7 +165,7 @@ def test_a_store_that_hangs_is_told_as_down_and_then_as_up(caplog: pytest.LogCap
 
 def test_a_server_that_is_down_does_not_break_a_scrape(opened: ExitStack) -> None:
     server = opened.enter_context(Server.start())
-    q = opened.enter_context(penstock.connect(server.url(patience="1")))
+    q = opened.enter_context(penstock.connect(server.url(patience="30")))
 
     @q.handler("jobs")
     def job(n: int) -> None: ...
@@ -171,6 +175,9 @@ def test_a_server_that_is_down_does_not_break_a_scrape(opened: ExitStack) -> Non
     worker.run(until_empty=True, signals=False)
     source = served(q, worker)
     assert source.scrape()["penstock_up",] == 1
+    # From now on nobody waits for the server; in the URL that would end calls on a slow machine too.
+    connections: Any = q._engine.store._connections  # type: ignore[attr-defined]
+    connections._place = connections._place._replace(patience=0.05)
     server.stop("immediate")
     told = source.scrape()
     assert told["penstock_up",] == 0
@@ -182,6 +189,13 @@ def test_a_server_that_is_down_does_not_break_a_scrape(opened: ExitStack) -> Non
 # -- the endpoint --------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def closing_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Endpoints look often whether they shall close."""
+    monkeypatch.setattr(BaseServer.serve_forever, "__defaults__", (0.01,))
+
+
+@pytest.mark.usefixtures("closing_soon")
 def test_an_endpoint_can_be_closed_and_opened_again_on_its_port() -> None:
     with penstock.connect("memory:") as q:
         # One that the system gives to nobody who asks for any: it stays free while the endpoint is closed.
@@ -197,6 +211,7 @@ def test_an_endpoint_can_be_closed_and_opened_again_on_its_port() -> None:
             assert scrape(again)["penstock_up",] == 1
 
 
+@pytest.mark.usefixtures("closing_soon")
 def test_a_port_that_is_in_use_is_refused_with_the_next_step() -> None:
     with penstock.connect("memory:") as q, serve(q, port=0) as endpoint:
         told = rf"no metrics can be served on 127\.0\.0\.1:{endpoint.port} \(.*\); port 0 finds a free one"
@@ -206,6 +221,7 @@ def test_a_port_that_is_in_use_is_refused_with_the_next_step() -> None:
             serve(q, port=70_000)
 
 
+@pytest.mark.usefixtures("closing_soon")
 def test_scrapes_beside_each_other_are_all_answered() -> None:
     with penstock.connect("memory:") as q, serve(q, port=0) as endpoint:
         q.create_tube("jobs").put(1)
@@ -221,6 +237,7 @@ def test_scrapes_beside_each_other_are_all_answered() -> None:
         assert told == [1] * 8
 
 
+@on_both
 def test_a_worker_that_is_measured_while_it_works_loses_nothing(q: Any) -> None:
     @q.handler("jobs")
     async def job(n: int) -> None: ...

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+from _pytest.mark import ParameterSet
 from tests.support import postgres, remotes
 from tests.support.blocking import Loop
 from tests.support.invariants import check
@@ -40,57 +41,37 @@ ENGINES = (
     EngineUnderTest("grpc", lambda path, clock: remotes.served_by_grpc(clock), False, remotes.stop, remotes.begin_run),
 )
 COLOURS = ("blocking", "async")
-PAIRS = [(engine, colour) for engine in ENGINES for colour in COLOURS if (engine.name, colour) != ("grpc", "async")]
-"""Over gRPC the remote engine is the same but for what carries its frames."""
-
-
 Pair = tuple[EngineUnderTest, str]
+"""An engine, and the colour of the program that uses it."""
+PAIRS: list[Pair] = [
+    (engine, colour) for engine in ENGINES for colour in COLOURS if (engine.name, colour) != ("grpc", "async")
+]
+"""Over gRPC the remote engine is the same but for what carries its frames."""
+IN_EVERY_RUN = ("memory-blocking", "memory-async", "sqlite-blocking", "postgres-blocking", "remote-blocking")
+"""The pairs of `make test`. The async facade is generated from the blocking one and awaits every engine through one
+bridge, and gRPC carries the frames of the remote engine, so the other pairs repeat code: `make test-all` runs them."""
 
 
-def is_full(pair: Pair, pairs: Collection[Pair]) -> bool:
-    """Whether a test that runs on these pairs has all its parameters on this one: they reach code of its own there."""
+def pair_name(pair: Pair) -> str:
     engine, colour = pair
-    if engine.name == "memory" or (colour == "blocking" and engine.name != "grpc"):
-        return True
-    return engine.name == "sqlite" and not _is_covered(pair, pairs)
+    return f"{engine.name}-{colour}"
 
 
-def is_thinned(pair: Pair) -> bool:
-    """Whether a test that has all its parameters here needs but every third: others run the very same engine.
-
-    Remote is memory behind a server, and the async facade is made from the blocking one.
-    """
-    return pair[0].name == "remote" or (pair[0].name, pair[1]) == ("memory", "async")
-
-
-def is_third(name: str) -> bool:
-    """The same in every run."""
-    return zlib.crc32(name.encode()) % 3 == 0
+def parameters(pairs: Iterable[Pair], in_every_run: Collection[str] = IN_EVERY_RUN) -> list[ParameterSet]:
+    """Parameters for a fixture: pairs that are not in every run are marked `exhaustive`."""
+    return [
+        pytest.param(pair, id=name, marks=() if name in in_every_run else pytest.mark.exhaustive)
+        for pair in pairs
+        for name in [pair_name(pair)]
+    ]
 
 
-def shared_pair(function: str, pairs: Collection[Pair]) -> Pair | None:
-    """Of the pairs that others cover, the one that a test runs on: the same one in every run, and all in turn.
-
-    A single one has every second test.
-
-    The async facade is made from the blocking one and awaits every engine through the same bridge; over gRPC the same
-    frames travel. So what goes wrong there alone goes wrong whatever the verb is.
-    """
-    covered = sorted((pair for pair in pairs if _is_covered(pair, pairs)), key=lambda pair: (pair[0].name, pair[1]))
-    turn = zlib.crc32(function.encode()) % max(2, len(covered))
-    return covered[turn] if turn < len(covered) else None
-
-
-def is_spared(pair: Pair, pairs: Collection[Pair], function: str) -> bool:
-    """Whether a test does not run on this pair at all."""
-    return _is_covered(pair, pairs) and pair != shared_pair(function, pairs)
-
-
-def _is_covered(pair: Pair, pairs: Collection[Pair]) -> bool:
-    engine, colour = pair
-    if engine.name == "grpc":
-        return any(other.name == "remote" for other, _ in pairs)
-    return engine.name != "memory" and colour == "async" and (engine, "blocking") in pairs
+def engine_parameters(engines: Iterable[EngineUnderTest] = ENGINES) -> list[ParameterSet]:
+    """Parameters for a fixture that is about engines alone: gRPC, which carries the remote one, is `exhaustive`."""
+    return [
+        pytest.param(engine, id=engine.name, marks=pytest.mark.exhaustive if engine.name == "grpc" else ())
+        for engine in engines
+    ]
 
 
 class Bench:

@@ -518,9 +518,9 @@ def warmth() -> Iterator[None]:
 def lent_place(warm: bool = False) -> str:
     """A place without tubes; nobody else has it until it is given back.
 
-    warm: a warm one inside of `warmth()`; `PAIRS=all` has none.
+    warm: a warm one inside of `warmth()`; `COLD_PLACES=1` in the environment has none.
     """
-    warm = warm and _warming and os.environ.get("PAIRS") != "all"
+    warm = warm and _warming and not os.environ.get("COLD_PLACES")
     if warm:
         _heat()
     lot = next((lot for lot in _free if lot.warm == warm), None) or Lot(warm)

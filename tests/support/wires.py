@@ -29,6 +29,8 @@ WIPE = b"""
 USES = 25
 """How many stores have a connection: the plans that it keeps are all looked at whenever a table is made or dropped."""
 Opener = Callable[..., psycopg.Connection[Any]]
+reach: Opener = connections.reach
+"""How a store opens a connection when nobody keeps any: for tests that break theirs on the way."""
 
 
 class Rack:
@@ -136,7 +138,6 @@ def _conninfo(place: Place, **options: str) -> str:
 
 def open_through(rack_of: Callable[[str], Rack | None]) -> None:
     """From now on stores of this process ask for the rack of a database before they open a connection to it."""
-    reach: Opener = connections.reach
 
     def ask(place: Place, **options: str) -> psycopg.Connection[Any]:
         rack = rack_of(_database(place.conninfo))

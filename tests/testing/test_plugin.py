@@ -12,6 +12,8 @@ from textwrap import dedent
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+QUICK = ("-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+"""Options for every run; to load Hypothesis takes as long as all the rest."""
 STRICT = "[pytest]\nfilterwarnings = error\naddopts = --strict-config --strict-markers\n"
 APP = """
     import os
@@ -64,7 +66,7 @@ class Project:
         """Run pytest there; what it prints."""
         known = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PENSTOCK"))}
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
+            [sys.executable, "-m", "pytest", *QUICK, *words],
             cwd=self.path,
             env={**known, **environment},
             capture_output=True,
@@ -126,14 +128,15 @@ def test_strangers_pay_nothing_and_may_leave_it_out(project):
     assert "1 passed" in project.pytest("-p", "no:penstock", PENSTOCK_URL="theirs")
 
 
-def test_a_program_that_connects_when_it_is_imported_finds_a_queue_in_memory(project):
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.exhaustive)])
+def test_a_program_that_connects_when_it_is_imported_finds_a_queue_in_memory(project, workers):
     project.write(
         pytest_ini=STRICT + "pythonpath = .\npenstock_url = memory:app\n",
         conftest_py="import app",
         app_py=APP,
         test_it_py=TESTS,
     )
-    assert "4 passed" in project.pytest("-n", "2", PENSTOCK_URL="nowhere://")
+    assert "4 passed" in project.pytest("-n", workers, PENSTOCK_URL="nowhere://")
 
 
 def test_another_url_is_handed_on_and_nothing_more(project):
@@ -165,12 +168,12 @@ def test_the_environment_is_left_as_it_was(project):
     project.write(
         pytest_ini="[pytest]\npenstock_url = memory:app\n",
         test_it_py="import os\n\ndef test_it(): assert os.environ['PENSTOCK_URL'] == 'memory:app'\n",
-        run_py="""
+        run_py=f"""
             import os, pytest
             for before in (None, "mine"):
                 if before:
                     os.environ["PENSTOCK_URL"] = before
-                assert pytest.main(["-p", "no:cacheprovider"]) == 0
+                assert pytest.main({list(QUICK)}) == 0
                 assert os.environ.get("PENSTOCK_URL") == before
         """,
     )

@@ -99,6 +99,12 @@ def be_patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "LAST_WORDS", PATIENCE)
 
 
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that run until nothing is left look for that all the time: else most tests would wait for that look."""
+    monkeypatch.setattr(worker, "EMPTY_LOOK", 0.002)
+    monkeypatch.setattr(worker, "RARE_LOOK", 0.02)
+
+
 class Working:
     """A worker in a thread of its own, for tests that look at it while it works: `with Working(q) as worker:`.
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.support.blocking import unwrap
 from tests.worker.bench import PATIENCE, Working, until
+from tests.worker.conftest import on_both, on_each
 
 import penstock
 from penstock import Worker
@@ -84,6 +85,7 @@ def test_what_runs_is_finished_and_nothing_new_is_taken(q: Any, door: Door, colo
     assert (working.tally.ok, working.tally.given_back) == (1, 0)
 
 
+@on_each
 def test_what_was_fetched_ahead_is_given_back_with_its_attempt(
     q: Any, door: Door, monkeypatch: Any
 ) -> None:  # case 311
@@ -241,6 +243,7 @@ def test_stopping_a_worker_that_has_ended_does_nothing(memory: Any) -> None:
     working.worker.stop(now=True)
 
 
+@on_both
 def test_two_workers_of_one_queue_share_its_tasks(q: Any, door: Door) -> None:  # case 254
     job = q.handler("jobs")(door.thread)
     job.put_many(range(4))
@@ -261,6 +264,7 @@ def test_a_worker_of_a_closed_queue_is_refused() -> None:
         Worker(q).run(until_empty=True, signals=False)
 
 
+@on_both
 def test_closing_the_queue_does_not_touch_what_its_workers_do(q: Any, bench: Any, door: Door) -> None:
     job = q.handler("jobs", keep=True)(door.thread)
     job.put(1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.worker.bench import PATIENCE, Working, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock import Run, UsageError, current_run
@@ -108,6 +109,7 @@ def test_no_more_handlers_run_than_the_worker_has_slots(q: Any) -> None:  # case
     assert most == 2
 
 
+@on_both
 def test_concurrency_of_a_tube_holds_over_all_workers(bench: Any, q: Any) -> None:  # case 287
     running, most = 0, 0
     lock = threading.Lock()

@@ -13,13 +13,11 @@ import apsw
 import psycopg
 import pytest
 from tests.crash.children import Child, Children, family
-from tests.support.engines import ENGINES
 from tests.worker import roles
 from tests.worker.bench import pass_by, until
+from tests.worker.conftest import DURABLE, FILES
 
 import penstock
-
-DURABLE = [engine for engine in ENGINES if engine.durable]
 
 
 @pytest.fixture
@@ -38,14 +36,18 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def q(url: str) -> Iterator[Any]:
     with penstock.connect(url, durability="relaxed") as queue:
-        for name in ("quick", "loop", "thread", "stuck"):
-            queue.create_tube(name, max_attempts=25)
         yield queue
 
 
-def started(children: Children, url: str, **worker: Any) -> tuple[Child, str]:
-    """A worker, and its session."""
-    child = children.start(roles.program, url, worker, {})
+def made(q: Any, *names: str) -> None:
+    """Make the tubes that a test needs: on PostgreSQL to make one takes longer than all the rest."""
+    for name in names:
+        q.create_tube(name, max_attempts=25)
+
+
+def started(children: Children, url: str, *tubes: str, **worker: Any) -> tuple[Child, str]:
+    """A worker for some tubes, and its session."""
+    child = children.start(roles.program, url, {"tubes": tubes, **worker}, {})
     word, session = child.line()
     assert word == "started"
     return child, session
@@ -53,23 +55,26 @@ def started(children: Children, url: str, **worker: Any) -> tuple[Child, str]:
 
 def test_a_killed_worker_costs_each_running_task_one_attempt(q: Any, url: str, children: Children) -> None:
     tubes = ("loop", "thread", "stuck")
+    made(q, *tubes)
     tasks = {name: q.tube(name).put(name).id for name in tubes}
-    child, session = started(children, url)
+    child, session = started(children, url, *tubes)
     assert {child.line()[1] for _ in tubes} == set(tubes)
     child.kill()
     pass_by(q, session)
     for name, id in tasks.items():  # after the session's time, and with nobody's help
         until(lambda name=name, id=id: q.tube(name).peek(id).state == "ready")
         assert q.tube(name).peek(id).attempt == 1
-    again, _ = started(children, url)
+    again, _ = started(children, url, *tubes)
     lines = sorted(again.line() for _ in tubes)
     assert lines == [["began", name, name, 2] for name in sorted(tubes)]
 
 
+@pytest.mark.parametrize("url", FILES, indirect=True)
 def test_a_task_that_kills_its_worker_each_time_is_buried(q: Any, url: str, children: Children) -> None:
+    made(q, "stuck")
     task = q.tube("stuck").put(1, max_attempts=2)
     for attempt in (1, 2):
-        child, session = started(children, url)
+        child, session = started(children, url, "stuck")
         assert child.line() == ["began", "stuck", 1, attempt]
         child.kill()
         pass_by(q, session)
@@ -79,8 +84,9 @@ def test_a_task_that_kills_its_worker_each_time_is_buried(q: Any, url: str, chil
 
 
 def test_a_worker_that_stood_still_beyond_its_leases_is_told_and_works_on(q: Any, url: str, children: Children) -> None:
+    made(q, "thread")
     task = q.tube("thread").put(1)
-    child, session = started(children, url, concurrency=1)
+    child, session = started(children, url, "thread", concurrency=1)
     assert child.line() == ["began", "thread", 1, 1]
     until(lambda: stands_still(child, url))
     pass_by(q, session)
@@ -121,9 +127,11 @@ def is_free(url: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize("url", FILES, indirect=True)
 def test_two_processes_run_a_hundred_tasks_once_each(q: Any, url: str, children: Children) -> None:  # case 286
+    made(q, "quick")
     q.tube("quick").put_many(range(100))
-    both = [started(children, url)[0] for _ in range(2)]
+    both = [started(children, url, "quick")[0] for _ in range(2)]
     until(lambda: not q.tube("quick").statistics().tasks["total"])
     for child in both:
         os.kill(child.pid, signal.SIGTERM)

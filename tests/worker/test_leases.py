@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.support.blocking import unwrap
 from tests.worker.bench import PATIENCE, Bench, Later, Still, Working, until, until_state, work
+from tests.worker.conftest import on_both, on_each
 
 import penstock
 from penstock import testing
@@ -114,6 +115,7 @@ def test_a_run_over_its_limit_is_told_and_tried_again_until_it_is_lost(
     assert (working.tally.ok, working.tally.trouble, working.tally.lost) == (0, 2, 2)
 
 
+@on_both
 def test_what_an_attempt_over_its_limit_returns_is_refused(
     q: Any, still: Still, later: Later, caplog: pytest.LogCaptureFixture
 ) -> None:  # case 290
@@ -226,6 +228,7 @@ def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(
 # -- leases that are lost --------------------------------------------------------------------------------
 
 
+@on_both
 @both
 @pytest.mark.parametrize("loss", ["snatch", "delete"])
 def test_a_handler_whose_lease_is_taken_away_is_told(q: Any, later: Later, colour: str, loss: str) -> None:  # case 337
@@ -245,6 +248,7 @@ def test_a_handler_whose_lease_is_taken_away_is_told(q: Any, later: Later, colou
     assert (working.tally.lost, working.tally.ok) == (1, 0)
 
 
+@on_each
 @both
 def test_a_worker_whose_session_died_tells_its_handlers_and_works_on(
     q: Any, still: Still, later: Later, colour: str
@@ -290,6 +294,7 @@ def test_a_task_that_its_handler_has_ended_is_not_taken_for_lost(q: Any, later: 
 # -- cancelling ------------------------------------------------------------------------------------------
 
 
+@on_each
 @both
 def test_cancelling_a_running_task_by_its_key_ends_it(q: Any, still: Still, later: Later, colour: str) -> None:
     told = Told()
@@ -365,6 +370,7 @@ def still_taken(moving: Any, working: Working, kept: Any) -> int:
     return int(queue.tube("jobs").statistics().tasks["taken"])
 
 
+@on_both
 def test_leases_live_while_a_bad_handler_blocks_the_loop(moving: Any, kept: Any) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -381,6 +387,7 @@ def test_leases_live_while_a_bad_handler_blocks_the_loop(moving: Any, kept: Any)
         until(lambda: working.tally.ok == 1)
 
 
+@on_both
 @pytest.mark.parametrize("where", ["C", "Python"])
 def test_leases_live_while_a_handler_computes(moving: Any, kept: Any, where: str) -> None:
     inside, done = threading.Event(), threading.Event()
@@ -459,6 +466,7 @@ def test_a_handler_that_cancels_itself_fails(memory: Any) -> None:
     assert (found.state, found.reason, working.tally.given_back) == ("buried", "no_attempts", 0)
 
 
+@on_both
 def test_errors_and_reasons_of_any_text_are_stored(q: Any) -> None:
     @q.handler("jobs", max_attempts=1)
     async def job(n: int) -> None:

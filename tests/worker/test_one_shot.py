@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.worker.bench import PATIENCE, Bench, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock import Worker, testing
@@ -89,6 +90,7 @@ def test_tasks_that_put_tasks_into_other_tubes_are_all_done(q: Any) -> None:
     assert all(tube.statistics().tasks["total"] == 0 for tube in q.tubes())
 
 
+@on_both
 def test_it_does_not_end_before_others_have_done_what_they_took(q: Any, bench: Bench) -> None:  # case 340
     ran: list[int] = []
     job = q.handler("jobs")(ran.append)
@@ -178,6 +180,7 @@ def test_very_many_delayed_tasks_are_looked_through(memory: Any) -> None:
     assert not is_empty(q, ["jobs"], 60_000_000)
 
 
+@on_both
 def test_a_task_that_moves_from_tube_to_tube_while_they_are_looked_into_is_seen(q: Any) -> None:
     one, two = q.create_tube("one"), q.create_tube("two")
     one.put(1)
@@ -223,6 +226,7 @@ def test_it_can_be_stopped_before_it_is_done(memory: Any) -> None:
     assert q.tube("jobs").statistics().tasks["delayed"] == 1
 
 
+@on_both
 def test_several_at_once_all_end(q: Any) -> None:
     ran: list[int] = []
     job = q.handler("jobs")(ran.append)

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import pytest
 from tests.worker.bench import PATIENCE, Bench, Later, Still, Working, until, until_state, work
+from tests.worker.conftest import on_both, on_each
 
 import penstock
 from penstock import Abort, Bury, Release, Run, current_run
@@ -65,6 +66,7 @@ def throw(error: BaseException) -> NoReturn:
 # -- returning -------------------------------------------------------------------------------------
 
 
+@on_each
 def test_returning_acks(q: Any) -> None:  # case 252
     task = ended(q, lambda data: None, keep=True)
     assert (task.state, task.reason, task.result, task.attempt) == ("done", "success", None, 1)
@@ -92,6 +94,7 @@ def test_a_result_that_nobody_asked_for_is_not_stored(memory: Any) -> None:
     assert memory.tube("jobs").peek(task.id).result is None
 
 
+@on_both
 def test_a_waiter_gets_the_result(q: Any) -> None:
     task = q.handler("jobs", keep=60)(lambda n: n * 2).put(4)
     with Working(q):
@@ -118,6 +121,7 @@ def test_a_result_that_cannot_be_stored_buries_and_says_so(value: Any, named: st
     assert "the work was done" in task.error and named in task.error
 
 
+@on_both
 def test_a_huge_result_that_cannot_be_stored_has_a_short_text(q: Any) -> None:
     task = ended(q, lambda data: "\ud800" * 100_000, keep=True)
     assert (task.reason, len(task.error) < 10_000) == ("aborted", True)
@@ -211,6 +215,7 @@ def test_whatever_is_raised_fails_the_task_and_the_worker_goes_on(  # case 278
     assert text in failed.error
 
 
+@on_each
 def test_odd_errors_are_stored_by_every_engine(q: Any) -> None:
     odd = {
         "no text": Odd(),
@@ -365,6 +370,7 @@ def test_bury_sets_the_task_aside_with_the_reason(q: Any) -> None:
         assert (task.state, task.reason, task.error or None) == ("buried", "asked", BURIES[name][1]), name
 
 
+@on_both
 def test_release_gives_the_task_back_after_a_delay(q: Any) -> None:
     before = datetime.now(UTC)
     delays = {
@@ -415,6 +421,7 @@ def test_a_delay_on_a_kind_without_delays_buries_and_says_so(q: Any) -> None:
     assert "delay" in task.error
 
 
+@on_both
 def test_release_for_ever_is_for_ever(q: Any) -> None:
     handler = q.handler("jobs")(raising(lambda: Release(float("inf"))))
     id = handler.put("x").id
@@ -438,6 +445,7 @@ def test_a_ttl_that_has_passed_meanwhile_ends_what_is_given_back(still: Still) -
     assert (ran, found.state, found.reason) == ([1], "done", "expired")
 
 
+@on_both
 def test_a_cancelled_task_ends_cancelled_however_its_handler_ends(still: Still, later: Later) -> None:
     q = still.connect()
     started = threading.Event()
@@ -522,6 +530,7 @@ def test_an_async_handler_awaits_the_verbs_of_its_task(every_q: Any) -> None:
     assert found["ack"].result == "by hand"
 
 
+@on_both
 @pytest.mark.parametrize("then", ["commit", "roll back"])
 def test_an_async_handler_ends_its_task_together_with_what_it_puts(bench: Bench, then: str) -> None:
     async def main() -> Any:
@@ -562,6 +571,7 @@ def other(bench: Bench) -> Any:
         yield queue
 
 
+@on_both
 @pytest.mark.parametrize("then", ["returns", "raises"])
 def test_an_end_that_was_rolled_back_does_not_count(q: Any, other: penstock.Queue, then: str) -> None:
     def job(data: Any, run: Run) -> str:
@@ -579,6 +589,7 @@ def test_an_end_that_was_rolled_back_does_not_count(q: Any, other: penstock.Queu
         assert (task.state, task.reason) == ("buried", "no_attempts")
 
 
+@on_both
 @pytest.mark.parametrize("then", ["returns", "raises"])
 def test_a_handler_ends_its_task_together_with_what_it_puts(q: Any, other: penstock.Queue, then: str) -> None:
     more = other.create_tube("more")
@@ -595,6 +606,7 @@ def test_a_handler_ends_its_task_together_with_what_it_puts(q: Any, other: penst
     assert [task.data for task in more.tasks()] == ["x"]
 
 
+@on_both
 def test_a_task_deleted_under_its_handler_troubles_nobody(q: Any) -> None:
     @q.handler("jobs")
     def job(data: Any, run: Run) -> None:
@@ -613,6 +625,7 @@ def test_outcomes_say_what_they_are() -> None:
     assert (Bury("x").reason, str(Bury("x"))) == ("x", "x")
 
 
+@on_both
 def test_a_handlers_task_is_nobody_elses(q: Any, other: penstock.Queue) -> None:
     def job(data: Any, run: Run) -> str:
         with pytest.raises(penstock.NotOwner):

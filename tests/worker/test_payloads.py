@@ -16,6 +16,7 @@ import pydantic
 import pydantic.dataclasses
 import pytest
 from tests.worker.bench import work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock import BatchError, Entry, UsageError
@@ -220,6 +221,7 @@ def test_plain_values_of_the_right_shape_may_be_put_too() -> None:
     )
 
 
+@on_both
 def test_the_data_are_stored_as_plain_json(q: Any) -> None:
     task = handler_of(q, Struct, []).put(Struct("x", 2))
     assert q.tube("jobs").peek(task.id).data == {"pageUrl": "x", "depth": 2}
@@ -398,6 +400,7 @@ def test_a_handler_of_anything_gets_bytes_from_a_tube_of_bytes(q: Any) -> None:
     assert seen == [b"\x00"]
 
 
+@on_both
 def test_json_in_a_tube_of_bytes_has_a_type_too(q: Any) -> None:
     seen: list[Any] = []
     handler_of(q, Page, seen, payload="bytes")

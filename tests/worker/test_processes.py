@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.engines import parameters
 from tests.worker import crunching
 from tests.worker.bench import PATIENCE, Later, Working, until, until_state, work
 from tests.worker.conftest import ONE_EACH
@@ -25,6 +26,7 @@ from penstock.worker import processes
 
 ROOT = Path(__file__).resolve().parents[2]
 BIG = (1 << 20) - 2
+
 
 EXPECTED: dict[str, tuple[str, str | None, str]] = {  # state, reason, and what its error or result has in it
     "return": ("done", "success", "{'ä': [1, None, '\U0001f600']}"),
@@ -47,7 +49,7 @@ EXPECTED: dict[str, tuple[str, str | None, str]] = {  # state, reason, and what 
 }
 
 
-@pytest.mark.parametrize("bench", ONE_EACH[::2][:2], indirect=True, ids=["memory", "postgres"])
+@pytest.mark.parametrize("pair", parameters(ONE_EACH[::2][:2], in_every_run=("memory-blocking",)))
 def test_what_a_handler_does_in_a_process_ends_its_task_as_elsewhere(q: Any) -> None:
     handler = q.handler("jobs", process=True, keep=True, max_attempts=1)(crunching.act)
     ids = {do: handler.put(Order(do, {"ä": [1, None, "\U0001f600"]})).id for do in EXPECTED}
@@ -401,6 +403,7 @@ def test_a_function_that_was_typed_in_is_refused(tmp_path: Path) -> None:
 
 ORPHANS = """
 import penstock
+from tests.support.engines import parameters
 from tests.worker import crunching
 
 if __name__ == "__main__":

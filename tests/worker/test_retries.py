@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.support.watching import Events
 from tests.worker.bench import PATIENCE, Bench, Later, Still, Working, until, until_state, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock import Exponential, Run
@@ -27,6 +28,7 @@ def failing(calls: list[Any]) -> Any:
     return job
 
 
+@on_both
 def test_a_task_is_tried_max_attempts_times_and_then_buried(q: Any) -> None:  # cases 253, 270, 277, 279, 284
     calls: list[Any] = []
     task = q.handler("jobs", max_attempts=3, retry=0)(failing(calls)).put(1)
@@ -99,6 +101,7 @@ def test_a_failure_waits_as_the_policy_says(policy: Any, delays: list[float]) ->
     check_delays(q, policy, delays)
 
 
+@on_both
 @pytest.mark.parametrize("policy", ["list", "exponential"])
 def test_a_failure_waits_as_the_policy_says_on_every_engine(q: Any, policy: str) -> None:  # cases 274, 275
     check_delays(q, *POLICIES[policy])
@@ -147,6 +150,7 @@ def test_a_short_delay_is_waited_for(q: Any) -> None:  # case 266
     assert len(calls) == 6
 
 
+@on_both
 def test_a_delayed_task_starts_soon_after_its_time(q: Any) -> None:  # case 266
     seen: list[datetime] = []
     handler = q.handler("jobs")(lambda data: seen.append(datetime.now(UTC)))
@@ -176,6 +180,7 @@ def test_add_retries_lets_a_worker_try_again(q: Any) -> None:  # cases 304, 305
     assert q.tube("jobs").peek(task.id).reason == "no_attempts"
 
 
+@on_both
 def test_add_retries_revives_what_failed_for_want_of_attempts_or_time(
     still: Still, later: Later
 ) -> None:  # cases 304, 305, 306, 308
@@ -231,6 +236,7 @@ def test_a_kicked_task_runs_again(q: Any) -> None:
 # -- repeating -------------------------------------------------------------------------------------
 
 
+@on_both
 def test_a_repeating_task_comes_again_after_its_period(q: Any) -> None:  # case 280
     runs: list[tuple[int, int]] = []
 
@@ -298,6 +304,7 @@ def test_a_derived_ttl_is_the_time_of_all_attempts(options: dict[str, Any], ttl:
     check_ttl(q, options, ttl)
 
 
+@on_both
 def test_a_derived_ttl_is_the_time_of_all_attempts_on_every_engine(q: Any) -> None:  # case 293
     check_ttl(q, {"attempt_limit": 3, "max_attempts": 3, "retry": 1}, 11)
 
@@ -311,6 +318,7 @@ def check_ttl(q: Any, options: dict[str, Any], ttl: float) -> None:
     assert later.expires_at - later.created_at == timedelta(seconds=100 + ttl)
 
 
+@on_both
 def test_a_ttl_counts_from_the_end_of_the_delay(q: Any) -> None:  # case 296
     task = q.handler("jobs")(failing([])).put(1, delay=100, ttl=50)
     assert task.expires_at - task.created_at == timedelta(seconds=150)
@@ -409,6 +417,7 @@ def test_a_run_that_takes_too_long_at_its_last_attempt_is_lost(still: Still, lat
     assert (found.state, found.reason, found.result) == ("buried", "lost", None)
 
 
+@on_both
 def test_a_late_result_of_an_old_attempt_is_refused(still: Still, later: Later) -> None:  # case 290
     q = still.connect()
     inside, go_on = threading.Event(), threading.Event()
@@ -468,6 +477,7 @@ def test_hooks_are_told_in_order_for_each_task(memory: Any) -> None:  # case 292
         assert [what[:3] for what in step] == [("inc", "w1", "jobs"), ("measure", "w1", "jobs"), ("dec", "w1", "jobs")]
 
 
+@on_both
 def test_a_task_put_in_a_transaction_runs_once_that_is_committed(bench: Bench) -> None:  # case 258
     seen: list[Any] = []
     with penstock.connect(bench.url, durability="relaxed") as q:
@@ -484,6 +494,7 @@ def test_a_task_put_in_a_transaction_runs_once_that_is_committed(bench: Bench) -
         assert seen == [0, 3, 4]
 
 
+@on_both
 def test_the_events_of_a_task_are_those_of_the_verbs(bench: Bench) -> None:
     q = bench.connect()
     handler = q.handler("jobs", max_attempts=2, retry=0)(failing([]))

@@ -14,9 +14,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from tests.crash.children import Children, family
+from tests.support import postgres
 from tests.support.engines import ENGINES
 from tests.worker import roles
 from tests.worker.bench import PATIENCE, Working, pass_by, until
+from tests.worker.conftest import DURABLE
 
 import penstock
 from penstock import UsageError, schedules, testing
@@ -24,8 +26,6 @@ from penstock.model.duration import SECOND
 from penstock.schedules import SCHEDULES, Schedule, due, first, micros_of, new_schedule
 from penstock.testing import ManualClock
 from penstock.worker import schedule as firing
-
-DURABLE = [engine for engine in ENGINES if engine.durable]
 
 # -- when ------------------------------------------------------------------------------------------------
 
@@ -214,10 +214,16 @@ class Bench:
         return count
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(
+    params=[
+        pytest.param(engine, id=engine.name, marks=() if engine.durable else pytest.mark.exhaustive)
+        for engine in ENGINES
+    ]
+)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     clock = ManualClock()
-    url = request.param.url(tmp_path, clock)
+    with postgres.warmth():
+        url = request.param.url(tmp_path, clock)
     bench = Bench(url, clock)
     yield bench
     bench.q.close()
@@ -416,13 +422,13 @@ def test_hundreds_of_schedules_that_are_due_at_once_are_all_fired(tmp_path: Path
     clock = ManualClock()
     with penstock.connect("memory:", clock=clock) as q:
         tube = q.create_tube("jobs")
-        for n in range(500):
+        for n in range(300):
             q.schedule(f"s{n}", "jobs", n, every=60)
         with Working(q, tubes=[]):
             clock.advance(60)
-            until(lambda: tube.statistics().tasks["ready"] == 500)
-        assert len(q.schedules()) == 500
-        assert {task.data for task in tube.take_many(500)} == set(range(500))
+            until(lambda: tube.statistics().tasks["ready"] == 300)
+        assert len(q.schedules()) == 300
+        assert {task.data for task in tube.take_many(300)} == set(range(300))
 
 
 def test_a_periodic_handler_is_scheduled_by_its_worker(quick: Any) -> None:
@@ -507,19 +513,21 @@ def children() -> Iterator[Children]:
         yield children
 
 
+# A schedule fires ten times a second at most.
+@pytest.mark.parametrize("fires", [4, pytest.param(50, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("engine", DURABLE, ids=lambda engine: engine.name)
-def test_three_processes_put_each_fire_once(engine: Any, tmp_path: Path, children: Children) -> None:
+def test_three_processes_put_each_fire_once(engine: Any, tmp_path: Path, children: Children, fires: int) -> None:
     url = engine.url(tmp_path)
     with penstock.connect(url, durability="relaxed") as q:
         tube = q.create_tube("jobs", history=True)
         start = q.schedule("s", "jobs", every=0.1, missed="all").next
         workers = [children.start(roles.program, url, {"tubes": []}, {}) for _ in range(3)]
         sessions = [child.line()[1] for child in workers]
-        until(lambda: tube.statistics().tasks["ready"] >= 15)
+        until(lambda: tube.statistics().tasks["ready"] >= fires)
         workers[0].kill()
         pass_by(q, sessions[0])
         before = tube.statistics().tasks["ready"]
-        until(lambda: tube.statistics().tasks["ready"] >= before + 10)
+        until(lambda: tube.statistics().tasks["ready"] >= before + fires)
         for child in workers[1:]:
             os.kill(child.pid, signal.SIGTERM)
             child.rest()

@@ -43,7 +43,7 @@ def test_a_tube_with_limits_has_its_share_beside_one_without(memory, limits, slo
         count("limited")
 
     plain.put_many(range(2000))
-    limited.put_many([Entry(n, lane=f"lane {n % 50}") for n in range(2000)])
+    limited.put_many([Entry(n, lane=f"lane {n % 50}") for n in range(100)])
     with Working(memory, concurrency=slots):
         enough.wait(PATIENCE)
         found = ran.copy()

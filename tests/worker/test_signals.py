@@ -14,13 +14,11 @@ from typing import Any
 
 import pytest
 from tests.crash.children import Child, Children, family
-from tests.support.engines import ENGINES
 from tests.worker import roles
 from tests.worker.bench import until
+from tests.worker.conftest import DURABLE, FILES
 
 import penstock
-
-DURABLE = [engine for engine in ENGINES if engine.durable]
 
 
 @pytest.fixture
@@ -29,7 +27,7 @@ def children() -> Iterator[Children]:
         yield children
 
 
-@pytest.fixture(params=DURABLE, ids=lambda engine: engine.name)
+@pytest.fixture(params=FILES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     url = request.param.url(tmp_path)
     yield url
@@ -39,14 +37,12 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def q(url: str) -> Iterator[Any]:
     with penstock.connect(url, durability="relaxed") as queue:
-        for name in ("quick", "loop", "thread", "stuck"):
-            queue.create_tube(name)
         yield queue
 
 
-def started(children: Children, url: str, stuck: float = 1000.0, **worker: Any) -> Child:
-    """A worker whose loop is taken for stuck after so many seconds."""
-    child = children.start(roles.program, url, worker, {}, stuck)
+def started(children: Children, url: str, *tubes: str, stuck: float = 1000.0, **worker: Any) -> Child:
+    """A worker for some tubes, whose loop is taken for stuck after so many seconds."""
+    child = children.start(roles.program, url, {"tubes": tubes, **worker}, {}, stuck)
     assert child.line()[0] == "started"
     return child
 
@@ -55,11 +51,15 @@ def states(q: Any) -> list[tuple[str, str, int]]:
     return [(tube.name, task.state, task.attempt) for tube in q.tubes() for task in tube.tasks(limit=1000)]
 
 
+on_both = pytest.mark.parametrize("url", DURABLE, indirect=True, ids=lambda engine: engine.name)
+
+
+@on_both
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_lets_what_runs_finish(q: Any, url: str, children: Children, number: int) -> None:
-    q.tube("loop").put(1)
-    q.tube("thread").put(2)
-    child = started(children, url)
+    q.create_tube("loop").put(1)
+    q.create_tube("thread").put(2)
+    child = started(children, url, "loop", "thread")
     assert {child.line()[1], child.line()[1]} == {"loop", "thread"}
     os.kill(child.pid, number)
     child.tell("go")
@@ -71,8 +71,8 @@ def test_a_signal_lets_what_runs_finish(q: Any, url: str, children: Children, nu
 
 def test_when_the_grace_is_over_all_is_given_back_and_the_process_ends(q: Any, url: str, children: Children) -> None:
     for name in ("loop", "thread", "stuck"):
-        q.tube(name).put(name)
-    child = started(children, url, grace=0.1)
+        q.create_tube(name).put(name)
+    child = started(children, url, "loop", "thread", "stuck", grace=0.1)
     assert {child.line()[1] for _ in range(3)} == {"loop", "thread", "stuck"}
     os.kill(child.pid, signal.SIGTERM)
     said = child.rest()
@@ -84,8 +84,8 @@ def test_when_the_grace_is_over_all_is_given_back_and_the_process_ends(q: Any, u
 
 def test_the_second_signal_stops_at_once(q: Any, url: str, children: Children) -> None:
     for name in ("loop", "stuck"):
-        q.tube(name).put(name)
-    child = started(children, url, grace=1000)
+        q.create_tube(name).put(name)
+    child = started(children, url, "loop", "stuck", grace=1000)
     assert {child.line()[1] for _ in range(2)} == {"loop", "stuck"}
     os.kill(child.pid, signal.SIGTERM)
     os.kill(child.pid, signal.SIGINT)
@@ -95,9 +95,9 @@ def test_the_second_signal_stops_at_once(q: Any, url: str, children: Children) -
 
 
 def test_a_handler_that_keeps_the_loop_busy_is_interrupted(q: Any, url: str, children: Children) -> None:
+    q.create_tube("thread").put(2)
     q.create_tube("bad").put(1)
-    q.tube("thread").put(2)
-    child = started(children, url, stuck=0, grace=0)
+    child = started(children, url, "thread", "bad", stuck=0, grace=0)  # nothing starts after the bad one
     assert {child.line()[1] for _ in range(2)} == {"bad", "thread"}
 
     def again() -> bool:
@@ -113,9 +113,9 @@ def test_a_handler_that_keeps_the_loop_busy_is_interrupted(q: Any, url: str, chi
 
 
 def test_a_flood_of_signals_does_no_harm(q: Any, url: str, children: Children) -> None:
-    q.tube("loop").put(1)
-    q.tube("quick").put_many(range(500))
-    child = started(children, url, grace=1000)
+    q.create_tube("loop").put(1)
+    q.create_tube("quick").put_many(range(500))
+    child = started(children, url, "loop", "quick", grace=1000)
 
     def flood() -> bool:
         try:
@@ -176,7 +176,8 @@ def test_ctrl_c_while_a_worker_starts_stops_it(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_waits_for_nothing_ends_at_once(q: Any, url: str, children: Children) -> None:
-    child = started(children, url)
+    q.create_tube("quick")
+    child = started(children, url, "quick")
     os.kill(child.pid, signal.SIGTERM)
     assert child.rest() == [["ended", 0, 0, 0]]
     assert child.exit() == 0

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.engines import COLOURS, ENGINES
+from tests.support.engines import COLOURS, ENGINES, Pair, parameters
 from tests.support.shop import Shop, shop_on
 from tests.worker.bench import PATIENCE, Bench, Working, until, work
+from tests.worker.conftest import on_both
 
 import penstock
 from penstock import Exponential, Features, Kind, Release, Run, UsageError
@@ -31,6 +32,7 @@ def made(caplog: pytest.LogCaptureFixture) -> list[str]:
 # -- made and altered ------------------------------------------------------------------------------
 
 
+@on_both
 def test_a_starting_worker_makes_the_tube_and_says_so(q: Any, caplog: pytest.LogCaptureFixture) -> None:
     q.handler("jobs", max_attempts=5, retry=[1, 5], attempt_limit=30, concurrency=2, keep=60)(nothing)
     with caplog.at_level(logging.INFO, "penstock"):
@@ -70,6 +72,7 @@ def test_a_tube_that_is_as_it_should_be_is_not_altered(memory: Any, caplog: pyte
     assert made(caplog) == []
 
 
+@on_both
 def test_what_is_fixed_is_found_as_it_is(q: Any) -> None:
     ids = itertools.count(100)
     handlers = {
@@ -87,6 +90,7 @@ def test_what_is_fixed_is_found_as_it_is(q: Any) -> None:
     assert q.tube("temporary").options["temporary"] is True
 
 
+@on_both
 def test_ids_are_made_by_the_function_of_the_handler_after_a_restart_too(bench: Bench) -> None:
     first, second = bench.connect(), bench.connect()
     assert first.handler("jobs", id=lambda: "a")(nothing).put(1).id == "a"
@@ -118,6 +122,7 @@ def test_what_a_tube_cannot_become_is_refused_when_the_worker_starts(
         work(q)
 
 
+@on_both
 def test_a_handler_that_changes_its_mind_changes_the_tube(bench: Bench) -> None:
     first, second = bench.connect(), bench.connect()
     first.handler("jobs", max_attempts=3, retry=5, concurrency=1)(nothing)
@@ -128,6 +133,7 @@ def test_a_handler_that_changes_its_mind_changes_the_tube(bench: Bench) -> None:
     assert [options[name] for name in ("max_attempts", "retry", "concurrency")] == [None, (1, 2), None]
 
 
+@on_both
 def test_two_programs_that_start_at_once_make_one_tube(bench: Bench) -> None:
     queues = [bench.connect() for _ in range(3)]
     go = threading.Barrier(len(queues), timeout=PATIENCE)
@@ -190,6 +196,7 @@ def test_keys_are_those_of_the_tube(every_q: Any) -> None:  # cases 260, 261, 26
     assert work(every_q).ok == 1
 
 
+@on_both
 def test_two_programs_and_a_hundred_tasks_run_each_once(bench: Bench) -> None:  # case 286
     seen: list[int] = []
     one, two = bench.connect(), bench.connect()
@@ -228,6 +235,7 @@ def test_handlers_serve_tubes_of_every_kind(q: Any, kind: str) -> None:
     assert sorted(seen) == [("abort", 1), ("fail", 1), ("fail", 2), ("ok", 1), ("release", 1), ("release", 2)]
 
 
+@on_both
 def test_a_lane_of_a_utube_is_worked_on_one_by_one(q: Any) -> None:
     busy: dict[str, int] = {"a": 0, "b": 0}
     most: dict[str, int] = {"a": 0, "b": 0}
@@ -298,6 +306,7 @@ def outcome(data: Any, run: Run) -> Any:
     return data
 
 
+@on_both
 def test_hooks_of_a_kind_are_called_for_what_handlers_do(q: Any, watched: Watched) -> None:
     handler = q.handler("jobs", kind="watched", keep=True)(outcome)
     with pytest.raises(UsageError, match="refused by the kind"):
@@ -346,10 +355,10 @@ def test_a_kind_that_is_only_features_serves_too(memory: Any) -> None:
 
 # -- tables of the user's --------------------------------------------------------------------------
 
-WITH_TABLES = [(engine, COLOURS[n % 2]) for n, engine in enumerate(ENGINES) if engine.durable]
+WITH_TABLES: list[Pair] = [(engine, COLOURS[n % 2]) for n, engine in enumerate(ENGINES) if engine.durable]
 
 
-@pytest.fixture(params=WITH_TABLES, ids=lambda param: f"{param[0].name}-{param[1]}")
+@pytest.fixture(params=parameters(WITH_TABLES, in_every_run=("sqlite-async", "postgres-blocking")))
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     engine, colour = request.param
     bench = Bench(engine, colour, tmp_path, ManualClock())
@@ -384,6 +393,7 @@ def test_a_handler_of_a_table_gets_its_rows(shop: Shop) -> None:
     assert dict(shop.sql("SELECT item, status FROM orders")) == {"tea": "D", "milk": "D", "odd": "B", "wait": "W"}
 
 
+@pytest.mark.parametrize("shop", parameters(WITH_TABLES, in_every_run=("sqlite-async",)), indirect=True)
 def test_a_row_has_a_type_too(shop: Shop) -> None:
     shop.orders({"id": "auto_increment", "buried": True, "keep": True}, fields={"status": "status"})
     seen: list[Any] = []
@@ -427,6 +437,7 @@ def test_a_handler_puts_rows(shop: Shop) -> None:
     assert seen == [Order("tea", 3)]
 
 
+@pytest.mark.parametrize("shop", parameters(WITH_TABLES, in_every_run=("sqlite-async",)), indirect=True)
 def test_a_table_that_says_nothing_about_failures_has_the_defaults_it_can_have(shop: Shop) -> None:
     shop.orders({"id": "auto_increment", "buried": True}, fields={"status": "status"})
     shop.q.handler("orders")(nothing)

@@ -106,9 +106,9 @@ def test_a_decorated_function_keeps_its_types(tmp_path: Path) -> None:
         told = found.get(number, [])
         if " # is " in line:
             wanted = line.partition(" # is ")[2]
-            assert any(wanted in plain(text) for text in told), (line, told, done.stdout)
+            assert any(wanted in plain(text) for text in told), (line, told, done.stdout, done.stderr)
         elif " # refused" in line:
-            assert told, (line, done.stdout)
+            assert told, (line, done.stdout, done.stderr)
         else:
             assert not told, (line, told)
 
