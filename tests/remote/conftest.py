@@ -8,9 +8,16 @@ from tests.remote.line import Line
 from tests.support import remotes
 
 import penstock
+from penstock.engines.remote import channel
 
 LONG = 600
 """Seconds that sessions live, and calls wait for a server: nothing ends because the machine is slow."""
+
+
+@pytest.fixture(autouse=True)
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has lost its server looks for it all the time."""
+    monkeypatch.setattr(channel, "LONGEST_PAUSE", channel.FIRST_PAUSE)
 
 
 @pytest.fixture

@@ -95,12 +95,12 @@ def test_two_logins_of_a_process_are_two_places(tmp_path: Path) -> None:
 def test_all_queues_and_threads_of_a_process_share_one_connection(line: Line, q: Any) -> None:
     jobs = q.create_tube("jobs")
     with penstock.connect(line.address) as other:
-        threads = [threading.Thread(target=lambda: [jobs.put(n) for n in range(100)]) for _ in range(10)]
+        threads = [threading.Thread(target=lambda: [jobs.put(n) for n in range(30)]) for _ in range(10)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert len(other.tube("jobs").tasks(limit=2000)) == 1000
+        assert len(other.tube("jobs").tasks(limit=2000)) == 300
     assert line.made == 1
 
 
@@ -132,7 +132,7 @@ def test_who_waits_needs_no_thread(url: str) -> None:
             await asyncio.gather(*waiting)
             return grown
 
-    assert asyncio.run(main()) < 5  # those of other tests may come and go
+    assert asyncio.run(main()) < 25  # those of other tests may come and go
 
 
 def test_what_cannot_be_sent_fails_alone(near: Any) -> None:
@@ -265,7 +265,7 @@ def test_a_client_that_is_gone_takes_nothing_more(line: Line, near: Any, monkeyp
     monkeypatch.setattr(channel, "PULSE", 0.05)
     jobs = near.create_tube("jobs")
     lost = penstock.connect(line.address, session_ttl=600)
-    monkeypatch.setattr(lost._engine.store.channel, "_patience", lambda: 0.5)
+    monkeypatch.setattr(lost._engine.store.channel, "_patience", lambda: 0.1)
     waiting = lost.tube("jobs")
     taking = Background(lambda: waiting.take(None))
     until(lambda: lost._engine.store.waiters == 1)
@@ -280,15 +280,16 @@ def test_a_client_that_is_gone_takes_nothing_more(line: Line, near: Any, monkeyp
         lost.close()
 
 
-def test_thousands_that_wait_are_cancelled_together(url: str) -> None:
+@pytest.mark.parametrize("number", [200, pytest.param(2000, marks=pytest.mark.exhaustive)])
+def test_many_that_wait_are_cancelled_together(url: str, number: int) -> None:
     """None of them waits until the one before has left."""
 
     async def main() -> int:
         async with await penstock.aconnect(url) as q:
             jobs = await q.create_tube("jobs")
-            waiting = [asyncio.create_task(jobs.take(timeout=None)) for _ in range(1000)]
+            waiting = [asyncio.create_task(jobs.take(timeout=None)) for _ in range(number)]
             store = q._engine.engine.store
-            while len(store._waits) < 1000:
+            while len(store._waits) < number:
                 await asyncio.sleep(0)
             in_turn = 0
             withdraw = store.withdraw

@@ -21,7 +21,7 @@ def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Link, "patience", 0.5)
+    monkeypatch.setattr(Link, "patience", 0.25)
 
 
 @pytest.mark.usefixtures("hurried")
@@ -40,7 +40,7 @@ def test_it_is_left_and_called_again(q: Any, near: Any, line: Line) -> None:
 def test_who_has_waited_long_enough_is_told(q: Any, line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = q.create_tube("jobs")
     with monkeypatch.context() as patch:
-        patch.setattr(q._engine.store.channel, "_patience", lambda: 0.5)
+        patch.setattr(q._engine.store.channel, "_patience", lambda: 0.1)
         line.flowing.clear()
         with pytest.raises(EngineUnavailable) as caught:
             jobs.put(1)

@@ -37,15 +37,30 @@ class Place:
     def _port(self) -> int:
         return int(self.server.url.rpartition(":")[2])
 
-    def without_a_server(self, what: str, at: Any, call: Callable[[], Any]) -> Any:
-        """What a call answers during which the server is lost, and found again as another one."""
+    def put(self, data: Any) -> None:
+        """Put a task past the line, once somebody waits for one at the server."""
+        until(lambda: self.server.server.core.waiting == 1)
+        with penstock.connect(self.server.url) as other:
+            other.tube("jobs").put(data)
+
+    def without_a_server(
+        self, what: str, at: Any, call: Callable[[], Any], provoke: Callable[[], None] = lambda: None
+    ) -> Any:
+        """What a call answers during which the server is lost, and found again as another one.
+
+        provoke: makes a server answer that would wait otherwise
+        """
         self.line.lose(what, at, for_good=True)
         background = Background(call)
+        if what == REPLY:
+            provoke()
         self.line.wait()
         self.server.stop()
         self.server = Running(self._file)
         self.line.to = self._port()
         self.line.open()
+        if what == REQUEST:
+            provoke()
         return background.result()
 
     def close(self) -> None:
@@ -88,8 +103,8 @@ def test_what_was_granted_unheard_of_is_given_back(place: Place, what: str) -> N
 
 @LOST
 def test_a_take_that_waits_waits_at_the_next_server(place: Place, what: str) -> None:
-    place.jobs.put(1, delay=1)
-    task = place.without_a_server(what, "wait", lambda: place.jobs.take(timeout=LONG))
+    take, put = lambda: place.jobs.take(timeout=LONG), lambda: place.put(1)
+    task = place.without_a_server(what, "wait", take, provoke=put)
     assert (task.data, task.attempt) == (1, 1)
 
 
@@ -116,12 +131,16 @@ def test_what_a_take_was_granted_that_has_failed_by_now_is_given_back(
 ) -> None:
     place.jobs.put(1)
     kept = place.jobs.take()
-    place.jobs.put(2, delay=0.2 if timeout else 0)
+    if not timeout:
+        place.jobs.put(2)
     with monkeypatch.context() as patch:
         patch.setattr(place.q._engine.store.channel, "_patience", lambda: 0.1)
         place.line.lose(REPLY, "wait" if timeout else ops.Take, for_good=True)
+        taking = Background(lambda: place.jobs.take(timeout=timeout))
+        if timeout:
+            place.put(2)
         with pytest.raises(EngineUnavailable) as caught:
-            place.jobs.take(timeout=timeout)
+            taking.result()
     assert caught.value.outcome == "unknown"
     with penstock.connect(place.server.url) as other:
         until(lambda: place.server.server.core.waiting == 0)

@@ -20,6 +20,8 @@ AHEAD = 30
 """Tasks that producers are ahead of consumers."""
 WAIT = 0.05
 """Seconds that a take waits."""
+PACE = 0.02
+"""Seconds between two puts of a hand: without a pause, clients take the time that the next server needs to start."""
 
 
 def made(store: str) -> None:
@@ -73,7 +75,7 @@ class Named(Library):
 
 
 class Hammer:
-    """Clients that put, take and ack as fast as they can until it is enough; what goes wrong for one is kept."""
+    """Clients that put, take and ack all the time until it is enough; what goes wrong for one is kept."""
 
     def __init__(self, kind: Tarantool | Library, opened: Callable[[], Any]) -> None:
         self._kind, self._opened = kind, opened
@@ -131,6 +133,7 @@ class Hammer:
     def _produce(self, client: Any, hand: int) -> None:
         for number in itertools.count(hand, HANDS):
             with self._more:
+                self._more.wait_for(lambda: self._enough or self.trouble, PACE)
                 self._more.wait_for(lambda: self._enough or self.trouble or len(self.put) < len(self.done) + AHEAD)
             if self._enough or self.trouble:
                 return

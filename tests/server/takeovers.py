@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import tarantool
 from tests.support.serving import Serving
 
@@ -19,7 +17,3 @@ def serves(server: Serving) -> bool:
         return bool(client.call("queue.state").data == ["RUNNING"])
     finally:
         client.close()
-
-
-def control(server: Serving) -> Path:
-    return server.runtime / "penstock" / f"127.0.0.1-{server.port}.sock"

@@ -28,9 +28,17 @@ ON_THE_WAY = 8 << 20
 """Bytes that sockets and gRPC's windows may hold."""
 
 
-@pytest.fixture(params=["relaxed", "strict"])
+def at(in_every_run: str) -> Any:
+    """Performed in the loop, or beside it: one way for each protocol, both in `make test-all`."""
+    ways = [
+        pytest.param(way, marks=() if way == in_every_run else pytest.mark.exhaustive) for way in ("relaxed", "strict")
+    ]
+    return pytest.mark.parametrize("server", ways, indirect=True)
+
+
+@pytest.fixture
 def server(request: Any) -> Iterator[Running]:
-    """Performs what is asked in the loop, or beside it."""
+    """Has tasks of much more than a client may leave unread."""
     with Running("memory:", grpc_port=0, durability=request.param, limits=LIMITS) as running:
         core = running.server.core
         run(core.execute(ops.CreateTube(new_tube("mail", KINDS["fifo"], False, {}))))
@@ -58,6 +66,7 @@ def check(server: Running, answers: Iterator[Any]) -> None:
         assert q.tube("mail").statistics().tasks["taken"] == TASKS
 
 
+@at("strict")
 def test_takes_of_tarantool_queue(server: Running) -> None:
     with Raw(server.server.port()) as raw:
         raw.send(b"".join(call(number, "queue.tube.mail:take", 0) for number in range(TASKS)))
@@ -72,6 +81,7 @@ def takes() -> list[bytes]:
 HELLO = codec.pack(talk.Hello(codec.VERSION, "greedy", None))
 
 
+@at("relaxed")
 def test_takes_of_the_library(server: Running) -> None:
     with Raw(server.server.port()) as raw:
         raw.ask(call(1, "penstock.hello", -1, 0, HELLO))
@@ -79,6 +89,7 @@ def test_takes_of_the_library(server: Running) -> None:
         check(server, (raw.answer() for _ in range(TASKS)))
 
 
+@at("relaxed")
 def test_takes_of_the_library_over_grpc(server: Running) -> None:
     with grpcs.Client(server.grpc_url) as client:
         feed = grpcs.Feed(pb.Frame(number=-1, kind="hello", payload=HELLO))

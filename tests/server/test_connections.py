@@ -18,18 +18,17 @@ from penstock.engines.line import Lines, Taker
 from penstock.model import ops
 from penstock.model.session import new_session
 
-MANY = 2000
 CROWD = 5000
 
 
-@pytest.fixture
-def many_files() -> Iterator[None]:
-    """Both ends of 2,000 connections are in this process."""
+@pytest.fixture(params=[300, pytest.param(2000, marks=pytest.mark.exhaustive)])
+def many(request: Any) -> Iterator[int]:
+    """A number of connections, of which both ends are in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 2 * MANY + 500 + len(os.listdir("/proc/self/fd"))
+    wanted = 2 * request.param + 500 + len(os.listdir("/proc/self/fd"))
     assert hard == resource.RLIM_INFINITY or hard >= wanted, "the system lets a process have too few files"
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-    yield
+    yield request.param
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
@@ -55,27 +54,27 @@ def statistics(server: Running, tube: str) -> dict[str, int]:
 
 
 @BOTH
-def test_2000_connections_with_2000_takes_that_wait(server: Running, many_files: None) -> None:
+def test_many_connections_with_a_take_each_that_waits(server: Running, many: int) -> None:
     port = server.server.port()
     with Raw(port) as raw:
         raw.call("queue.create_tube", "mail", "fifo")
-        crowd = [socket.create_connection(("127.0.0.1", port), timeout=90) for _ in range(MANY)]
+        crowd = [socket.create_connection(("127.0.0.1", port), timeout=90) for _ in range(many)]
         try:
             for number, one in enumerate(crowd):
                 one.sendall(call(number, "queue.tube.mail:take"))
-            until(lambda: waiting(server) == MANY)
-            assert len(server.server.doors["port"].connections) == MANY + 1
-            for number in range(MANY):
+            until(lambda: waiting(server) == many)
+            assert len(server.server.doors["port"].connections) == many + 1
+            for number in range(many):
                 raw.send(call(number, "queue.tube.mail:put", number))
-            assert [raw.answer().error for _ in range(MANY)] == [None] * MANY
+            assert [raw.answer().error for _ in range(many)] == [None] * many
             got = [Met(one).task() for one in crowd]
-            assert [state for _, state, _ in got] == ["t"] * MANY
-            assert sorted(data for _, _, data in got) == list(range(MANY))  # each one, to one of them
-            assert statistics(server, "mail")["taken"] == MANY
+            assert [state for _, state, _ in got] == ["t"] * many
+            assert sorted(data for _, _, data in got) == list(range(many))  # each one, to one of them
+            assert statistics(server, "mail")["taken"] == many
         finally:
             for one in crowd:
                 one.close()
-        until(lambda: statistics(server, "mail")["ready"] == MANY)  # their sessions ended
+        until(lambda: statistics(server, "mail")["ready"] == many)  # their sessions ended
 
 
 class Met(Raw):
@@ -91,23 +90,24 @@ class Met(Raw):
 
 
 @BOTH
-def test_acks_are_answered_while_5000_takes_wait(server: Running) -> None:
+@pytest.mark.parametrize("crowd_size", [1000, pytest.param(CROWD, marks=pytest.mark.exhaustive)])
+def test_acks_are_answered_while_many_takes_wait(server: Running, crowd_size: int) -> None:
     port = server.server.port()
     with Raw(port) as crowd, Raw(port) as worker:
         worker.call("queue.create_tube", "mail", "fifo")
         worker.call("queue.create_tube", "busy", "fifottl")
-        crowd.send(b"".join(call(number, "queue.tube.mail:take", 600) for number in range(CROWD)))
-        until(lambda: waiting(server) == CROWD)
+        crowd.send(b"".join(call(number, "queue.tube.mail:take", 600) for number in range(crowd_size)))
+        until(lambda: waiting(server) == crowd_size)
         for number in range(50):
             worker.call("queue.tube.busy:put", number)
             [[task_id, _, data]] = worker.call("queue.tube.busy:take", 10)
             worker.call("queue.tube.busy:touch", task_id, 60)
             assert worker.call("queue.tube.busy:ack", task_id) == [[task_id, "-", data]]
-        assert waiting(server) == CROWD
+        assert waiting(server) == crowd_size
         worker.call("queue.tube.mail:put", "for the first")
         answer = crowd.answer()
         assert (answer.sync, answer.data[0][2]) == (0, "for the first")
-        assert waiting(server) == CROWD - 1
+        assert waiting(server) == crowd_size - 1
 
 
 def test_takes_of_a_closed_connection_never_take(server: Running) -> None:

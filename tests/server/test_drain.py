@@ -92,18 +92,40 @@ def test_what_clients_of_tarantool_held_is_ready_again(server: Serving, store: s
         assert task is not None and task.data == "a"
 
 
-def slow(server: Serving, store: str) -> Raw:
+def slow(port: int, store: str) -> Raw:
     """A client that asks for much and reads nothing."""
     with penstock.connect(store) as queue:
         id = queue.tube("mail").put("x" * 1_000_000).id
-    client = Raw(server.port)
+    client = Raw(port)
     client.send(b"".join(call(number, "queue.tube.mail:peek", id) for number in range(1, 41)))
     assert answered(client) == 1
     return client
 
 
-def test_a_client_that_does_not_read_is_waited_for_and_then_left(tmp_path: Path, store: str):
-    with Serving(tmp_path, store, "--drain", "0") as server, slow(server, store):
+def test_a_client_that_does_not_read_is_waited_for_and_then_left(
+    store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(program, "LEAST", 0.2)
+
+    async def ended() -> int:
+        settings = Settings(store, port=0, drain_seconds=0)
+        server = Server(settings)
+        await server.start()
+        client = await asyncio.get_running_loop().run_in_executor(None, slow, server.port(), store)
+        try:
+            return await program.Program(settings, lambda server: None)._end(server)
+        finally:
+            client.close()  # and what goes on without it comes to its end
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            await asyncio.gather(*others, return_exceptions=True)
+
+    assert asyncio.run(ended()) == 1
+    assert "clients have not read their answers within 0.2 s: stopping without them" in caplog.text
+
+
+@pytest.mark.exhaustive  # waits for two seconds in which nothing happens
+def test_a_server_leaves_a_client_that_does_not_read(tmp_path: Path, store: str):
+    with Serving(tmp_path, store, "--drain", "0") as server, slow(server.port, store):
         assert server.stop() == 1
         server.err.said("clients have not read their answers within 2 s: stopping without them")
 
@@ -129,7 +151,7 @@ def test_a_store_that_takes_its_time_is_waited_for_when_nobody_is_left(store: st
 
 
 def test_a_second_signal_ends_it_at_once(tmp_path: Path, store: str):
-    with Serving(tmp_path, store, "--drain", "600") as server, slow(server, store):
+    with Serving(tmp_path, store, "--drain", "600") as server, slow(server.port, store):
         server.process.send_signal(signal.SIGTERM)
         server.err.said("SIGTERM: answering what was asked, then stopping")
         server.process.send_signal(signal.SIGTERM)

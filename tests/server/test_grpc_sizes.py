@@ -22,13 +22,13 @@ def server(one_server):
     return one_server
 
 
-SCALE = 20
+SCALE = 100
 MANY = MAX_BATCH // SCALE
 
 
 @pytest.fixture
 def client(grpc_client, monkeypatch):
-    """Of a server whose replies, and batches, are a twentieth of what they may be, which takes less time."""
+    """Of a server whose replies, and batches, are a hundredth of what they may be, which takes less time."""
     monkeypatch.setattr(grpc_reply, "MAX_REPLY", grpc_reply.MAX_REPLY // SCALE)
     monkeypatch.setattr(grpc_verbs, "MAX_UUIDS", grpc_verbs.MAX_UUIDS // SCALE)
     grpc_client.open()
@@ -93,12 +93,15 @@ def test_the_shortest_form_of_a_refusal_has_its_room(cls):
     assert pb.PutReply(results=[placed]).ByteSize() <= grpc_reply.SHORT
 
 
-def test_refusals_are_whole_as_long_as_there_is_room():
-    room = grpc_reply.Room(MAX_BATCH)
+@pytest.mark.parametrize("scale", [SCALE, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_refusals_are_whole_as_long_as_there_is_room(scale, monkeypatch):
+    monkeypatch.setattr(grpc_reply, "MAX_REPLY", grpc_reply.MAX_REPLY // scale)
+    count = MAX_BATCH // scale
+    room = grpc_reply.Room(count)
     reply = pb.PutReply()
-    for _ in range(MAX_BATCH):
+    for _ in range(count):
         reply.results.add(error=room.error(errors.NotOwner(LONG, LONG)))
-    assert reply.ByteSize() <= ACCEPTED
+    assert reply.ByteSize() <= ACCEPTED // scale
     assert reply.results[0].error == status.message(errors.NotOwner(LONG, LONG))
     assert reply.results[-1].error == pb.Error(code="not_owner")
 

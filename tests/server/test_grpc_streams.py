@@ -199,8 +199,8 @@ def test_streams_beside_each_other_share_the_tasks(client):
 def test_acks_are_answered_while_many_takes_wait(server, client):
     client.put("jobs", "1")
     (task,) = client.take("jobs")
-    waiting = [client.waiting("jobs") for _ in range(300)]
-    until(lambda: server.server.core.engine.store.waiters == 300, "all should wait")
+    waiting = [client.waiting("jobs") for _ in range(100)]
+    until(lambda: server.server.core.engine.store.waiters == 100, "all should wait")
     assert client.ack("jobs", task).done == 1
     assert client.session.keep_alive() == []
     for call in waiting:

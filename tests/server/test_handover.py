@@ -16,13 +16,15 @@ import pytest
 import tarantool
 from tests.cli.shell import Shell
 from tests.server.hammer import made
-from tests.server.takeovers import connected, control, serves
+from tests.server.takeovers import connected, serves
 from tests.support.forks import ForkedShell
 from tests.support.serving import Serving
+from tests.worker.bench import until
 
 import penstock
 from penstock.model.errors import EngineUnavailable, UsageError
-from penstock.server.takeover import Asking
+from penstock.server import takeover
+from penstock.server.takeover import Asking, Control
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,7 +39,7 @@ def test_a_command_takes_over_by_the_port(tmp_path: Path):
             new.err.said(f"took over from process {server.process.pid}")
             connected(new).close()
             assert new.stop() == 0
-            assert not control(new).exists()
+            assert not new.control.exists()
 
 
 def test_a_port_that_is_not_taken_over_is_named(tmp_path: Path):
@@ -49,20 +51,25 @@ def test_a_port_that_is_not_taken_over_is_named(tmp_path: Path):
             assert server.ended() == 0
 
 
-def test_one_that_cannot_start_leaves_the_old_one_as_it_is(tmp_path: Path):
-    file = tmp_path / "logins.toml"
+def test_one_that_cannot_start_leaves_the_old_one_as_it_is_and_a_SIGHUP_meanwhile_is_not_lost(tmp_path: Path):
     shell = Shell("tasks.db", tmp_path)
     secret = shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml").out.strip()
+    file = tmp_path / "logins.toml"
     with Serving(tmp_path, "tasks.db", "--logins", "logins.toml") as server:
         client = tarantool.Connection("127.0.0.1", server.port, user="ann", password=secret)
         good = file.read_text()
-        file.write_text("[ann")
+        file.unlink()
+        os.mkfifo(file, 0o600)  # whoever reads it waits for what is written
         server.process.send_signal(signal.SIGHUP)
+        first = server.err.said("is to take over")
+        server.process.send_signal(signal.SIGHUP)
+        server.err.said("another process is being started already; if that fails, one more is")
+        file.write_text("[ann")
         server.err.said("logins.toml is no TOML")
         server.err.said("ended with status 64, this one goes on")
+        server.err.said("is to take over", after=1 + server.err.lines.index(first))
         assert client.call("queue.state").data == ["RUNNING"]
         file.write_text(good)
-        server.process.send_signal(signal.SIGHUP)
         server.next()
         client.close()
         assert server.ended() == 0
@@ -70,7 +77,7 @@ def test_one_that_cannot_start_leaves_the_old_one_as_it_is(tmp_path: Path):
 
 def test_one_that_dies_before_it_is_ready_leaves_the_old_one_as_it_is(tmp_path: Path):
     with Serving(tmp_path, "tasks.db") as server:
-        asking = Asking(control(server), server.document["store"])
+        asking = Asking(server.control, server.document["store"])
         assert list(asking.handed.sockets) == ["port"] and asking.handed.pid == server.process.pid
         asking.close()
         for sock in asking.handed.sockets.values():
@@ -89,13 +96,12 @@ def test_another_store_is_not_served_in_its_place(tmp_path: Path):
 
 def test_a_store_in_memory_cannot_be_handed_over(tmp_path: Path):
     with Serving(tmp_path, "memory:") as server:
-        client = connected(server)
-        server.process.send_signal(signal.SIGHUP)
-        server.err.said("a store in memory cannot be handed over, its tasks would be gone: stop the server and start")
-        server.err.said("ended with status 64, this one goes on")
+        client, new = connected(server), server.successor()
+        new.err.said("a store in memory cannot be handed over, its tasks would be gone: stop the server and start")
+        assert new.ended() == 64
         assert client.call("queue.state").data == ["RUNNING"]
         with pytest.raises(UsageError, match="a store in memory cannot be handed over"):
-            Asking(control(server), server.document["store"])
+            Asking(server.control, server.document["store"])
         client.close()
 
 
@@ -110,7 +116,7 @@ def test_there_has_to_be_a_server_to_take_over_from(tmp_path: Path):
 
 def test_nobody_else_can_ask_for_the_sockets(tmp_path: Path):
     with Serving(tmp_path, "tasks.db") as server:
-        path = control(server)
+        path = server.control
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
         assert stat.S_ISSOCK(path.stat().st_mode)
@@ -158,8 +164,7 @@ def test_a_dry_run_leaves_the_old_one_as_it_is(tmp_path: Path):
         assert serves(server)
         queue.tube("mail").put("still here")
         assert server.process.poll() is None
-        server.process.send_signal(signal.SIGHUP)  # and it can still be taken over from
-        server.next()
+        server.successor().ready()  # and it can still be taken over from
         assert server.ended() == 0
 
 
@@ -174,7 +179,7 @@ def test_a_dry_run_finds_what_would_not_start(tmp_path: Path):
 
 def test_one_that_is_told_to_stop_before_the_new_one_is_ready_ends_both(tmp_path: Path):
     with Serving(tmp_path, "tasks.db") as server:
-        asking = Asking(control(server), server.document["store"])
+        asking = Asking(server.control, server.document["store"])
         assert server.stop() == 0
         with pytest.raises(EngineUnavailable, match="the server was told to stop before"):
             asking.ready()
@@ -232,41 +237,42 @@ def test_nonsense_does_not_end_the_one_that_is_asked(tmp_path: Path):
     with Serving(tmp_path, "tasks.db") as server:
         for words in NONSENSE:
             with socket.socket(socket.AF_UNIX) as other:
-                other.connect(os.fspath(control(server)))
+                other.connect(os.fspath(server.control))
                 other.sendall(words)
         for words in (b'{"ready": null}\n', b'{"ready": []}\n', b'{"ready": "soon"}\n', b"{}\n"):
-            asking = Asking(control(server), server.document["store"])
+            asking = Asking(server.control, server.document["store"])
             asking._connection.sendall(words)
             asking.close()
             for sock in asking.handed.sockets.values():
                 sock.close()
-        server.process.send_signal(signal.SIGHUP)
-        server.next()
+        server.successor().ready()
         assert server.ended() == 0
 
 
-def test_one_that_says_nothing_keeps_nobody_waiting_for_long(tmp_path: Path):
+def test_one_that_says_nothing_keeps_nobody_waiting_for_long(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(takeover, "SILENCE", 0.05)
+    path, taken = short_folder / "private" / "control.sock", list[int]()
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket(socket.AF_UNIX) as silent:
+        control = Control(path, "sqlite:///x", {"port": listening}, {"port": listening.getsockname()[1]}, taken.append)
+        control.place()
+        silent.connect(os.fspath(path))
+        until(lambda: "a takeover came to nothing, this process goes on: timed out" in caplog.text)
+        monkeypatch.undo()  # the next one may be slow
+        asking = Asking(path, "sqlite:///x")
+        asking.ready()
+        for sock in asking.handed.sockets.values():
+            sock.close()
+        control.close()
+    assert taken == [os.getpid()]
+
+
+@pytest.mark.exhaustive  # waits for two seconds in which nothing happens
+def test_a_process_that_says_nothing_keeps_nobody_waiting_for_long(tmp_path: Path):
     with Serving(tmp_path, "tasks.db") as server, socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(os.fspath(control(server)))
+        silent.connect(os.fspath(server.control))
         server.process.send_signal(signal.SIGHUP)
         server.next()  # sooner than this test is patient
         server.err.said("a takeover came to nothing, this process goes on: timed out")
         assert server.ended() == 0
-
-
-def test_a_SIGHUP_while_another_one_is_at_work_is_not_lost(tmp_path: Path):
-    shell = Shell("tasks.db", tmp_path)
-    shell.inside("login", "ann", "--role", "admin", "--tube", "*", "--file", "logins.toml")
-    file = tmp_path / "logins.toml"
-    with Serving(tmp_path, "tasks.db", "--logins", "logins.toml") as server:
-        file.unlink()
-        os.mkfifo(file, 0o600)  # whoever reads it waits for what is written
-        server.process.send_signal(signal.SIGHUP)
-        first = server.err.said("is to take over")
-        server.process.send_signal(signal.SIGHUP)
-        server.err.said("another process is being started already; if that fails, one more is")
-        file.write_text("[ann")
-        ended = server.err.said("ended with status 64, this one goes on")
-        server.err.said("is to take over", after=1 + server.err.lines.index(first))
-        file.write_text("[ann")
-        server.err.said("ended with status 64, this one goes on", after=1 + server.err.lines.index(ended))

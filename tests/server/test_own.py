@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,39 +21,55 @@ from penstock.wire._generated import penstock_pb2 as pb
 SCHEMES = ["penstock", "grpc"]
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    """A server with logins; answers a URL for a login."""
-    with penstock.connect(f"{tmp_path}/tasks.db") as queue:
-        queue.create_tube("mail")
+@pytest.fixture(scope="module")
+def one_served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Callable[..., str]]]:
+    """A store and a server of it with logins, for all tests of this file; answers a URL for a login."""
+    folder = tmp_path_factory.mktemp("own")
+    store = f"{folder}/tasks.db"
     given = {"putter": "put", "taker": "take", "boss": "admin"}
     tokens = {name: new_token() for name in given}
     entries = {
         name: logins.new_entry(name, [logins.new_right([role], ["mail"])], tokens[name]) for name, role in given.items()
     }
-    logins.write_entries(f"{tmp_path}/logins.toml", entries)
-    with Running(f"{tmp_path}/tasks.db", logins=f"{tmp_path}/logins.toml", grpc_port=0) as running:
+    logins.write_entries(f"{folder}/logins.toml", entries)
+    with Running(store, logins=f"{folder}/logins.toml", grpc_port=0) as running:
 
         def url(name: str, scheme: str) -> str:
             port = running.server.port("port" if scheme == "penstock" else "grpc_port")
             return f"{scheme}://{name}:{tokens[name]}@127.0.0.1:{port}"
 
-        yield url
+        yield store, url
+
+
+@pytest.fixture
+def served(one_served: tuple[str, Callable[..., str]]) -> Callable[..., str]:
+    """The URL of a login, for a tube `mail` that is empty."""
+    store, url = one_served
+    with penstock.connect(store, durability="relaxed") as queue:
+        queue.create_tube("mail", if_not_exists=True).drop(force=True)
+        queue.create_tube("mail")
+    return url
+
+
+@pytest.fixture(scope="module")
+def queues(one_served: tuple[str, Callable[..., str]]) -> Iterator[dict[tuple[str, str], Any]]:
+    """Connections, by login and scheme."""
+    made: dict[tuple[str, str], Any] = {}
+    yield made
+    for queue in made.values():
+        queue.close()
 
 
 @pytest.fixture(params=SCHEMES)
-def mail(served: Callable[..., str], request: Any) -> Iterator[Any]:
+def mail(served: Callable[..., str], queues: dict[tuple[str, str], Any], request: Any) -> Callable[[str], Any]:
     """The tube, by login."""
-    queues: dict[str, Any] = {}
 
     def tube(name: str) -> Any:
-        if name not in queues:
-            queues[name] = penstock.connect(served(name, request.param))
-        return queues[name].tube("mail")
+        if (name, request.param) not in queues:
+            queues[name, request.param] = penstock.connect(served(name, request.param))
+        return queues[name, request.param].tube("mail")
 
-    yield tube
-    for queue in queues.values():
-        queue.close()
+    return tube
 
 
 def test_a_taker_buries_and_touches_what_it_holds_by_id(mail: Any) -> None:

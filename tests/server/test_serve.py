@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 import re
+import resource
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tarantool
@@ -17,6 +20,9 @@ from tests.support.forks import ForkedShell
 from tests.support.serving import FreshServing, Serving, runtime
 
 import penstock
+from penstock.metrics import logs
+from penstock.server import run as program
+from penstock.server.descriptors import make_room
 
 
 @pytest.fixture
@@ -86,11 +92,21 @@ def test_a_store_in_memory_is_served_with_a_warning(tmp_path: Path):
 
 
 def test_postgresql_is_served(tmp_path: Path, database: str):
-    with FreshServing(tmp_path, database) as server:
+    with Serving(tmp_path, database) as server:
         tarantool.Connection("127.0.0.1", server.port).close()
         assert server.stop() == 0
 
 
+def test_without_uvloop_it_runs_in_the_loop_of_asyncio(monkeypatch: pytest.MonkeyPatch):
+    async def loop() -> str:
+        return type(asyncio.get_running_loop()).__module__
+
+    assert program._run(loop()).startswith("uvloop")
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert program._run(loop()).startswith("asyncio")
+
+
+@pytest.mark.exhaustive
 def test_it_works_without_uvloop(tmp_path: Path):
     (tmp_path / "uvloop.py").write_text("raise ImportError('not here')")
     with FreshServing(tmp_path, "tasks.db", PYTHONPATH=str(tmp_path)) as server:
@@ -99,7 +115,12 @@ def test_it_works_without_uvloop(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("missing", "door"), [("msgpack", "port"), ("grpc", "grpc-port"), ("grpc_health", "grpc-port")]
+    ("missing", "door"),
+    [
+        ("msgpack", "port"),
+        pytest.param("grpc", "grpc-port", marks=pytest.mark.exhaustive),
+        pytest.param("grpc_health", "grpc-port", marks=pytest.mark.exhaustive),
+    ],
 )
 def test_without_the_extra_it_is_named_and_no_store_is_made(tmp_path: Path, missing: str, door: str):
     shell = Shell("tasks.db", tmp_path)
@@ -119,24 +140,39 @@ def test_a_port_that_is_taken_is_an_error_with_the_next_step(shell: Shell):
         assert "another port, or 0 for a free one, or --takeover if a server of this store has it" in text
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--durability", "maybe"], "durability must be 'strict' or 'relaxed', got 'maybe'"),
-        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
-        (["--tls-ca", "a.pem"], "--tls-ca needs --tls-cert and --tls-key"),
-        (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "--tls-cert a.pem and --tls-key b.pem cannot be used"),
-        (["--max-connections", "0"], "--max-connections must be at least 1, got 0"),
-        (["--logins", "nope.toml"], "`penstock login NAME --file nope.toml` makes one"),
-        (["--host", "nowhere.invalid"], "nowhere.invalid can be reached from other machines"),
-        (["--port", "99999"], "--port is 0 for a free one, or up to 65535, got 99999"),
-        (["--drain", "-1"], "--drain is 0 to 86400 seconds, got -1"),
-        (["--drain", "nan"], "--drain is 0 to 86400 seconds, got nan"),
-        (["--drain", "inf"], "--drain is 0 to 86400 seconds, got inf"),
-        (["--http-port", "-1"], "--http-port is 0 for a free one, or up to 65535, got -1"),
-    ],
-    ids=lambda it: " ".join(it) if isinstance(it, list) else "",
-)
+REFUSED_AT_ONCE = [
+    (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
+    (["--tls-ca", "a.pem"], "--tls-ca needs --tls-cert and --tls-key"),
+    (["--max-connections", "0"], "--max-connections must be at least 1, got 0"),
+    (["--host", "nowhere.invalid"], "nowhere.invalid can be reached from other machines"),
+    (["--port", "99999"], "--port is 0 for a free one, or up to 65535, got 99999"),
+    (["--drain", "-1"], "--drain is 0 to 86400 seconds, got -1"),
+    (["--drain", "nan"], "--drain is 0 to 86400 seconds, got nan"),
+    (["--drain", "inf"], "--drain is 0 to 86400 seconds, got inf"),
+    (["--http-port", "-1"], "--http-port is 0 for a free one, or up to 65535, got -1"),
+]
+REFUSED_AT_THE_START = [
+    (["--durability", "maybe"], "durability must be 'strict' or 'relaxed', got 'maybe'"),
+    (["--tls-cert", "a.pem", "--tls-key", "b.pem"], "--tls-cert a.pem and --tls-key b.pem cannot be used"),
+    (["--logins", "nope.toml"], "`penstock login NAME --file nope.toml` makes one"),
+]
+
+
+def words_of(it: Any) -> str:
+    return " ".join(it) if isinstance(it, list) else ""
+
+
+@pytest.mark.parametrize(("words", "text"), REFUSED_AT_ONCE, ids=words_of)
+def test_what_makes_no_sense_is_refused_in_one_line(
+    shell: Shell, words: list[str], text: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logs, "setup", lambda *_: None)  # of this process
+    ran = shell.inside("serve", "--port", "0", *words)
+    assert (ran.status, ran.out) == (64, "")
+    assert text in ran.err and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(("words", "text"), REFUSED_AT_THE_START, ids=words_of)
 def test_what_cannot_be_served_is_refused_in_one_line(shell: Shell, words: list[str], text: str):
     said = refused(shell, "--port", "0", *words)
     assert text in said and "Traceback" not in said
@@ -150,7 +186,7 @@ def test_a_server_is_no_store_of_another(shell: Shell):
 
 def test_the_help_of_the_module_and_of_the_program_is_the_same(tmp_path: Path):
     assert PROGRAM[1:] == ["-m", "penstock"]
-    said = Shell("tasks.db", tmp_path).run("serve", "--help").out
+    said = ForkedShell("tasks.db", tmp_path).run("serve", "--help").out
     for word in (
         "--host",
         "--port",
@@ -166,11 +202,34 @@ def test_the_help_of_the_module_and_of_the_program_is_the_same(tmp_path: Path):
         assert word in said
 
 
+SAID = "allows this process 600 open files, so about 400 connections instead of 1000"
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "allowed", "said"),
+    [(256, 5000, 1200, None), (2000, 5000, None, None), (256, -1, 1200, None), (600, 600, None, SAID)],
+)
+def test_a_limit_of_open_files_is_raised_as_far_as_it_may_be(
+    soft: int,
+    hard: int,
+    allowed: int | None,
+    said: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+):
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limits: given.append(limits))
+    assert make_room(1000) == (1000 if said is None else 400)
+    assert given == ([] if allowed is None else [(allowed, hard)])
+    assert (said or "") in caplog.text and bool(caplog.text) == (said is not None)
+
+
 @pytest.mark.parametrize(
     ("limit", "allowed", "said"),
     [
         ("ulimit -Sn 256 && ulimit -Hn 5000", "1200", None),
-        ("ulimit -n 600", "600", "allows this process 600 open files, so about 400 connections instead of 1000"),
+        pytest.param("ulimit -n 600", "600", SAID, marks=pytest.mark.exhaustive),
     ],
     ids=["soft", "hard"],
 )
@@ -215,12 +274,11 @@ def test_systemd_is_told_when_it_serves_who_the_main_process_is_and_that_it_stop
     with Serving(tmp_path, "tasks.db", NOTIFY_SOCKET=str(tmp_path / "notify")) as server:
         first = ear.heard()
         assert (first["READY"], first["MAINPID"]) == ("1", str(server.process.pid))
-        server.process.send_signal(signal.SIGHUP)
-        new = server.next()["pid"]
+        new = server.successor().ready()
         second = ear.heard()
-        assert (second["READY"], second["MAINPID"]) == ("1", str(new))
+        assert (second["READY"], second["MAINPID"]) == ("1", str(new.process.pid))
         assert server.ended() == 0  # without a word: the service goes on
-        os.kill(new, signal.SIGTERM)
+        new.process.send_signal(signal.SIGTERM)
         assert ear.heard() == {"STOPPING": "1"}
     ear.close()
 

@@ -40,15 +40,27 @@ def _lost_ones_live_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "KEPT_TTL", 10 * SOON * SECOND)
 
 
-STORES = [engine for engine in ENGINES if engine.name in ("memory", "sqlite", "postgres")]
+STORES = {engine.name: engine for engine in ENGINES if engine.name in ("memory", "sqlite", "postgres")}
 """What servers serve."""
 
 
-@pytest.fixture(params=STORES, ids=lambda engine: engine.name)
+def stores(*in_every_run: str) -> list[Any]:
+    """All of them; those that `make test` leaves to `make test-all` are marked."""
+    return [pytest.param(name, marks=() if name in in_every_run else pytest.mark.exhaustive) for name in STORES]
+
+
+ON_BOTH = pytest.mark.parametrize("url", stores("sqlite", "postgres"), indirect=True)
+"""What depends on where ops are performed: in the loop, or in a thread beside it, as with PostgreSQL."""
+ON_ONE = pytest.mark.parametrize("url", stores("memory"), indirect=True)
+"""What no store is asked about."""
+
+
+@pytest.fixture(params=stores("sqlite"))
 def url(request: Any, tmp_path: Any) -> Iterator[str]:
-    made = request.param.url(tmp_path)
+    engine = STORES[request.param]
+    made = engine.url(tmp_path)
     yield made
-    request.param.clean(made)
+    engine.clean(made)
 
 
 @pytest.fixture
@@ -90,6 +102,7 @@ def left(client: Client, other: Client) -> tuple[int, bytes]:
     return number, name
 
 
+@ON_BOTH
 def test_the_end_of_the_last_connection_gives_its_tasks_back(server, client, connect):
     number = put(client)
     other = connect()
@@ -144,6 +157,7 @@ def test_who_joins_another_session_leaves_its_own(client, connect):
     assert second.refused(ACK, number) == (32, "Task was not taken")
 
 
+@ON_ONE
 @pytest.mark.parametrize("bad", [b"short", "short", 5, b"x" * 17, uuid.UUID(int=5), {}], ids=repr)
 def test_what_is_no_uuid_is_refused(client, bad):
     code, text = client.refused("queue.identify", bad)
@@ -184,6 +198,7 @@ def test_after_the_ttr_a_session_that_nobody_came_back_to_ends(server, client, c
     assert "is unknown" in client.refused("queue.identify", name)[1]
 
 
+@ON_BOTH
 def test_sessions_reach_over_servers_of_one_store(url, server, client, connect):
     with Running(url) as second:
         number, one, two = put(client), connect(), connect(second)
@@ -199,6 +214,7 @@ def test_sessions_reach_over_servers_of_one_store(url, server, client, connect):
         assert client.call(TAKE, SOON) == [[number, b"t", b"x"]]
 
 
+@ON_BOTH
 def test_two_connections_that_join_at_one_time_count_once(url, server, client, connect):
     with Running(url) as second:
         one, number = connect(second), put(client)
@@ -230,6 +246,7 @@ def test_a_session_of_the_library_can_be_joined(url, server, client, connect):
     queue.close()
 
 
+@ON_BOTH
 def test_a_blocked_take_of_a_closed_connection_takes_nothing(server, client, connect):
     store = server.server.core.engine.store
     other = connect()
@@ -249,6 +266,7 @@ def attempts(server: Running, number: int) -> int:
     return record.attempt
 
 
+@ON_BOTH
 def test_what_was_granted_as_the_connection_closed_is_given_back_unused(server, client):
     number = put(client)
 
@@ -264,6 +282,7 @@ def test_what_was_granted_as_the_connection_closed_is_given_back_unused(server, 
     assert attempts(server, number) == 0, "nobody has seen it"
 
 
+@ON_BOTH
 def test_what_a_wait_was_granted_as_the_connection_closed_is_given_back_unused(server, client):
     store = server.server.core.engine.store
     heard: list[Any] = []
@@ -307,6 +326,7 @@ class SlowTaker(Taker):
         return super().accepts(answer)
 
 
+@ON_BOTH
 def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, client):
     core, sessions = server.server.core, server.server.sessions
     answers: list[Any] = []
@@ -330,6 +350,7 @@ def test_a_wait_that_is_left_while_it_lines_up_gets_what_it_was_granted(server, 
     assert [record.id for record in answers[0]] == [placed[0][0].record.id]
 
 
+@ON_BOTH
 def test_a_connection_that_closes_while_it_joins_is_in_no_session(server, client, connect):
     name = connect().call("queue.identify")[0]
     before = len(server.server.sessions)
@@ -345,6 +366,7 @@ def test_a_connection_that_closes_while_it_joins_is_in_no_session(server, client
     assert len(server.server.sessions) == before
 
 
+@ON_BOTH
 def test_a_connection_that_closes_while_its_first_session_is_looked_for_is_in_none(url, server, client, connect):
     with Running(url) as second:
         name = str(uuid.UUID(bytes=connect(second).call("queue.identify")[0]))
@@ -359,6 +381,7 @@ def test_a_connection_that_closes_while_its_first_session_is_looked_for_is_in_no
         assert len(server.server.sessions) == before, "nobody would ever leave it"
 
 
+@ON_BOTH
 def test_the_uuid_of_a_session_is_told_when_other_servers_can_find_it(server, client):
     core, kept, heard = server.server.core, server.server.sessions, list[Any]()
     peer = Peer("here", EVERYTHING)

@@ -19,7 +19,7 @@ from tests.support.serving import Serving
 import penstock
 
 pytestmark = pytest.mark.timeout(300)
-SOME = 50
+SOME = 25
 """Tasks that are done before the first takeover, between two, and after the last one; others while one is under way."""
 
 
@@ -29,42 +29,72 @@ def login(folder: Path) -> str:
     return Shell("tasks.db", folder).inside(*words).out.strip()
 
 
-def through_two_takeovers(server: Serving, hammer: Hammer) -> None:
+def by_signal(server: Serving, hammer: Hammer) -> list[Serving]:
+    """Two takeovers by processes that the program starts itself; all three write to the same files."""
+    server.process.send_signal(signal.SIGHUP)
+    second = server.next()["pid"]
+    hammer.more(SOME)
+    os.kill(second, signal.SIGHUP)
+    third = server.next()["pid"]
+    hammer.more(SOME)
+    assert len({server.process.pid, second, third}) == 3
+    hammer.end()
+    os.kill(third, signal.SIGTERM)
+    return [server]
+
+
+def by_command(server: Serving, hammer: Hammer) -> list[Serving]:
+    """Two takeovers by processes that somebody else starts."""
+    second = server.successor().ready()
+    hammer.more(SOME)
+    third = second.successor().ready()
+    hammer.more(SOME)
+    hammer.end()
+    third.process.send_signal(signal.SIGTERM)
+    return [server, second, third]
+
+
+def two_takeovers(server: Serving, hammer: Hammer, how: str) -> None:
     with hammer:
         hammer.more(SOME)
-        server.process.send_signal(signal.SIGHUP)
-        second = server.next()["pid"]
-        hammer.more(SOME)
-        os.kill(second, signal.SIGHUP)
-        third = server.next()["pid"]
-        hammer.more(SOME)
+        processes = {"signal": by_signal, "command": by_command}[how](server, hammer)
     hammer.check()
-    assert len({server.process.pid, second, third}) == 3
-    assert server.ended() == 0
-    os.kill(third, signal.SIGTERM)
-    server.out.end()  # all three have ended
-    print(*server.err.lines, sep="\n")
-    assert [line for line in server.err.lines if " ERROR " in line or " WARNING " in line] == []
+    for process in processes:
+        assert process.ended() == 0
+        process.out.end()  # all that write to it have ended
+        process.err.end()
+        print(*process.err.lines, sep="\n")
+        assert [line for line in process.err.lines if " ERROR " in line or " WARNING " in line] == []
 
 
-@pytest.mark.parametrize(("store", "drain"), [("sqlite", "30"), ("postgres", "0")], indirect=["store"])
-def test_clients_of_tarantool_do_not_notice_two_takeovers(tmp_path: Path, store: str, drain: str):
+def cases(*in_every_run: tuple[str, str]) -> Any:
+    """Stores, and ways to take over. What SIGHUP starts needs a second of a processor's time, and is one program."""
+    every = [(store, how) for how in ("command", "signal") for store in ("sqlite", "postgres")]
+    marked = [pytest.param(*case, marks=() if case in in_every_run else pytest.mark.exhaustive) for case in every]
+    return pytest.mark.parametrize(("store", "how"), marked, indirect=["store"])
+
+
+@cases(("sqlite", "signal"), ("postgres", "command"))
+def test_clients_of_tarantool_do_not_notice_two_takeovers(tmp_path: Path, store: str, how: str):
     made(store)
+    drain = "30" if store.endswith(".db") else "0"
     with Serving(tmp_path, store, "--drain", drain, "--durability", "relaxed") as server:
-        through_two_takeovers(server, Hammer(Tarantool(), lambda: connected(server)))
+        two_takeovers(server, Hammer(Tarantool(), lambda: connected(server)), how)
 
 
-def test_clients_of_the_library_do_not_notice_two_takeovers(tmp_path: Path, store: str):
+@cases(("sqlite", "command"))
+def test_clients_of_the_library_do_not_notice_two_takeovers(tmp_path: Path, store: str, how: str):
     made(store)
     with Serving(tmp_path, store, "--durability", "relaxed") as server:
-        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(server.url, session_ttl=600)))
+        two_takeovers(server, Hammer(Library(), lambda: penstock.connect(server.url, session_ttl=600)), how)
 
 
-def test_clients_of_grpc_do_not_notice_two_takeovers(tmp_path: Path, store: str):
+@cases(("postgres", "command"))
+def test_clients_of_grpc_do_not_notice_two_takeovers(tmp_path: Path, store: str, how: str):
     made(store)
     with Serving(tmp_path, store, "--grpc-port", "0", "--durability", "relaxed") as server:
         url = server.document["urls"]["grpc_port"]
-        through_two_takeovers(server, Hammer(Library(), lambda: penstock.connect(url, session_ttl=600)))
+        two_takeovers(server, Hammer(Library(), lambda: penstock.connect(url, session_ttl=600)), how)
 
 
 def test_a_lease_of_a_client_of_tarantool_outlives_the_takeover(tmp_path: Path):
@@ -74,8 +104,7 @@ def test_a_lease_of_a_client_of_tarantool_outlives_the_takeover(tmp_path: Path):
         client = connected(server)
         client.call("queue.tube.mail:put", ("a",))
         task = client.call("queue.tube.mail:take", (0,)).data[0]
-        server.process.send_signal(signal.SIGHUP)
-        server.next()
+        server.successor().ready()
         server.err.said("1 connections are served until they hold no task")
         other = connected(server)
         assert other.call("queue.tube.mail:take", (0,)).data in ([], [None])
@@ -93,8 +122,7 @@ def test_a_take_that_waits_at_the_old_process_gets_what_is_put_at_the_new_one(tm
         thread = threading.Thread(target=lambda: got.append(waiting.call("queue.tube.mail:take", (600,)).data))
         thread.start()
         server.waited_at(1)
-        server.process.send_signal(signal.SIGHUP)
-        server.next()
+        server.successor().ready()
         server.err.said("has taken over")
         client = connected(server)
         client.call("queue.tube.mail:put", ("late",))
@@ -114,14 +142,14 @@ def test_takes_that_wait_for_ever_end_with_nothing_when_the_time_is_over(tmp_pat
         thread = threading.Thread(target=lambda: got.append(waiting.call("queue.tube.mail:take", ()).data))
         thread.start()
         server.waited_at(1)
-        server.process.send_signal(signal.SIGHUP)
-        server.next()
+        server.successor().ready()
         assert server.ended() == 0
         thread.join(PATIENCE)
         assert got in ([[]], [[None]])
         waiting.close()
 
 
+@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)], indirect=True)
 def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store: str):
     made(store)
     with Serving(tmp_path, store, "--http-port", "0") as server, penstock.connect(server.url, session_ttl=600) as queue:
@@ -129,14 +157,12 @@ def test_a_take_of_the_library_waits_on_at_the_new_process(tmp_path: Path, store
         thread = threading.Thread(target=lambda: got.append(queue.tube("mail").take(timeout=600)))
         thread.start()
         server.waited_at(1)
-        server.process.send_signal(signal.SIGHUP)
-        new = server.next()["pid"]
+        second = server.successor().ready()
         assert server.ended() == 0  # though a take was waiting there
         queue.tube("mail").put("late")
         thread.join(PATIENCE)
         assert got[0].data == "late"
-        os.kill(new, signal.SIGHUP)
-        server.next()
+        second.successor().ready()
         got[0].ack()  # held through one more
         assert queue.statistics()["mail"].tasks["total"] == 0
 
@@ -151,12 +177,12 @@ def test_a_transaction_ends_where_it_began(tmp_path: Path, database: str):
         tube, known = queue.tube("mail"), file.read_text()
         file.unlink()
         os.mkfifo(file, 0o600)  # the new process waits there, for a server keeps no transaction open for long
-        server.process.send_signal(signal.SIGHUP)
+        new = server.successor()
         with file.open("w") as pipe, queue.transaction() as transaction:
             tube.put(1, transaction=transaction)
             pipe.write(known)
             pipe.close()
-            server.next()
+            new.ready()
             server.err.said("has taken over")
             tube.put(2, transaction=transaction)
         assert [task.data for task in tube.take_many(5)] == [1, 2]
@@ -182,8 +208,8 @@ def test_async_clients_do_not_notice_either(tmp_path: Path):
                         done += 1
 
             hands = [asyncio.create_task(cycles()) for _ in range(5)]
-            server.process.send_signal(signal.SIGHUP)
-            await loop.run_in_executor(None, server.next)
+            new = server.successor()
+            await loop.run_in_executor(None, new.ready)
             await asyncio.gather(*hands)
             return done
 
@@ -205,8 +231,7 @@ def test_what_is_encrypted_stays_so(tmp_path: Path):
         url = f"penstock://ann:{secret}@127.0.0.1:{server.port}?tls=on&ca={tmp_path}/ca.pem"
         with penstock.connect(url) as queue:
             tube = queue.create_tube("mail")
-            server.process.send_signal(signal.SIGHUP)
-            server.next()
+            server.successor().ready()
             assert server.ended() == 0
             tube.put("sealed")
             assert [task.data for task in tube.tasks()] == ["sealed"]

@@ -108,9 +108,12 @@ class Place(NamedTuple):
         return tarantool.Connection("127.0.0.1", self.port, reconnect_max_attempts=0, connection_timeout=90, **more)
 
 
-@pytest.fixture(params=[(mode, with_logins) for mode in MODES for with_logins in (False, True)], ids=str)
-def place(request: pytest.FixtureRequest, papers: Papers, tmp_path: Path) -> Iterator[Place]:
+@pytest.fixture(
+    scope="module", params=[(mode, with_logins) for mode in MODES for with_logins in (False, True)], ids=str
+)
+def place(request: pytest.FixtureRequest, papers: Papers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     mode, with_logins = request.param
+    tmp_path = tmp_path_factory.mktemp("place")
     tls = None if mode == "plain" else Tls(*papers.server, papers.ca if mode == "mtls" else None)
     file = papers.logins if with_logins else None
     with Running(f"{tmp_path}/tasks.db", tls=tls, logins=file, grpc_port=0) as running:
@@ -381,6 +384,7 @@ def test_a_client_says_what_to_change_in_its_url(
     from penstock.engines.remote import iproto_link
 
     monkeypatch.setattr(iproto_link, "CONNECT_SECONDS", 60)
+    monkeypatch.setattr(iproto_link, "SILENT", 0.05)
     mine, others = ("port", "grpc_port") if scheme == "penstock" else ("grpc_port", "port")
     store, tls, mtls = f"{tmp_path}/tasks.db", Tls(*papers.server), Tls(*papers.server, papers.ca)
     with (

@@ -14,7 +14,9 @@ from penstock.testing import ManualClock
 SQLITE = next(engine for engine in ENGINES if engine.name == "sqlite")
 
 
-@pytest.fixture(params=COLOURS)
+@pytest.fixture(
+    params=[pytest.param(colour, marks=() if colour == "blocking" else pytest.mark.exhaustive) for colour in COLOURS]
+)
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """A SQLite store under test, blocking and async."""
     bench = Bench(SQLITE, request.param, tmp_path, clock)

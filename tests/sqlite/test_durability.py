@@ -68,12 +68,21 @@ class Disk(apsw.VFS):
         return syncs
 
 
-@pytest.fixture
-def disk() -> Iterator[Disk]:
+@pytest.fixture(scope="module")
+def only_disk() -> Iterator[Disk]:
+    """All files that are opened are on it. One for all tests, as collecting what keeps it in use takes long."""
     disk = Disk()
     yield disk
     gc.collect()
     disk.unregister()
+
+
+@pytest.fixture
+def disk(only_disk: Disk) -> Iterator[Disk]:
+    """The same, in order and with nothing synced."""
+    only_disk.synced()
+    yield only_disk
+    only_disk.repair()
 
 
 def connect(path: Path, durability: str) -> penstock.Queue:

@@ -112,7 +112,7 @@ def open_and_put(wire: Wire, path: str, number: int) -> None:
     q.close()
 
 
-@pytest.mark.parametrize("attempt", range(3))
+@pytest.mark.parametrize("attempt", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(1, 6))])
 def test_many_processes_may_open_a_new_file_at_one_moment(path, attempt):
     with family() as children:
         openers = [children.start(open_and_put, str(path), number) for number in range(OPENERS)]

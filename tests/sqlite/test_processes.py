@@ -46,6 +46,17 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
+def end_session(path: Path, ttl: float) -> None:
+    """The time of a session is over: to wait for it would show no more."""
+    connection = apsw.Connection(str(path))
+    connection.set_busy_timeout(int(LIMIT * 1000))
+    ended = connection.execute(
+        "UPDATE penstock_sessions SET expires_at = 1, ttl = 1 WHERE ttl = ? RETURNING 1", (int(ttl * 1_000_000),)
+    ).fetchall()
+    connection.close()
+    assert ended == [(1,)]
+
+
 def epoch(path: Path) -> int:
     connection = apsw.Connection(str(path))
     value = connection.execute("SELECT epoch FROM penstock_store").fetchone()[0]
@@ -56,7 +67,7 @@ def epoch(path: Path) -> int:
 @pytest.mark.parametrize("kind", ["fifo", "utube", "standard"])
 def test_four_processes_put_and_take_and_each_task_is_done_once(tmp_path, kind):
     path = tmp_path / "tasks.db"
-    number = 100
+    number = 40
     with penstock.connect(str(path)) as q, family() as children:
         q.create_tube("jobs", kind)
         workers = [children.start(roles.put_and_take, str(path), name, number) for name in "abcd"]
@@ -90,9 +101,10 @@ def test_a_killed_holders_tasks_come_back_without_anybodys_help(path):
     with penstock.connect(str(path)) as q, family() as children:
         jobs = q.tube("jobs")
         jobs.put_many([1, 2, 3])
-        holder = children.start(roles.hold, str(path), 0.5, 2)
+        holder = children.start(roles.hold, str(path), 1000, 2)
         assert holder.line()[1] == [1, 2]
         holder.kill()
+        end_session(path, 1000)
         look = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
         states = "SELECT count(*) FROM penstock_tasks_1 WHERE state = 'taken'"
         until(lambda: look.execute(states).fetchone()[0] == 0)
@@ -104,11 +116,12 @@ def test_a_killed_holders_tasks_come_back_without_anybodys_help(path):
 def test_a_killed_holders_task_goes_to_a_taker_that_waits_in_another_process(path):
     with penstock.connect(str(path)) as q, family() as children:
         q.tube("jobs").put("work")
-        holder = children.start(roles.hold, str(path), 0.5, 1)
+        holder = children.start(roles.hold, str(path), 1000, 1)
         assert holder.line()[1] == [1]
         taker = children.start(roles.take_and_say, str(path))
         assert taker.line() == ["ready"]
         holder.kill()
+        end_session(path, 1000)
         assert taker.line() == ["took", "work"]
 
 

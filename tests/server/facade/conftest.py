@@ -14,7 +14,7 @@ from tests.support.servers import Running
 from penstock.testing import ManualClock
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", pytest.param("sqlite", marks=pytest.mark.exhaustive)])
 def server(request: Any, tmp_path: Path, clock: ManualClock) -> Iterator[Running]:
     with Running("memory:" if request.param == "memory" else str(tmp_path / "tasks.db"), clock) as running:
         yield running
