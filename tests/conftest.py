@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, PAIRS, Bench, EngineUnderTest, Pair, is_full, is_spared, is_thinned, is_third
+from tests.support.engines import PAIRS, Bench, parameters
 
 from penstock import engines
 from penstock.testing import ManualClock, waiting
@@ -30,13 +29,6 @@ NOWHERE = Path("nowhere")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", "at_the_door: what is wrong is found before any engine is asked, so one engine has all parameters"
-    )
-    config.addinivalue_line(
-        "markers",
-        "everywhere: how a program and a store wait for each other, which every engine and colour has to show",
-    )
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and postgres.memory_has_room():
         os.environ["PYTEST_DEBUG_TEMPROOT"] = str(postgres.MEMORY)
 
@@ -61,56 +53,22 @@ def pytest_sessionfinish() -> None:
                 engines.release_store(store)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # before pytest applies -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # A name with an address in it differs in every process, and then tests cannot be shared out to two.
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"tests whose names are not the same in every process: {odd[:3]}; give them ids")
-    needed = needed_items(items)
-    spared = [item for item in items if item not in needed]
-    if spared and os.environ.get("PAIRS") != "all":
-        items[:] = [item for item in items if item in needed]
-        config.hook.pytest_deselected(items=spared)
-
-
-def needed_items(items: list[pytest.Item]) -> set[pytest.Item]:
-    """All tests but those that find nothing which others do not.
-
-    Where parameters reach no code of their own a function has the first ones, and of the pairs that others cover, one
-    is enough, unless the test is about how a program and a store wait for each other.
-    """
-    functions: dict[str, dict[Pair, list[pytest.Item]]] = defaultdict(lambda: defaultdict(list))
-    needed = set()
     for item in items:
-        pair = pair_of(item)
-        if pair is None:
-            needed.add(item)
-        else:
-            functions[f"{item.location[0]}::{item.originalname}"][pair].append(item)
-    for name, pairs in functions.items():
-        first = next(iter(next(iter(pairs.values()))))
-        at_the_door = first.get_closest_marker("at_the_door") is not None
-        everywhere = first.get_closest_marker("everywhere") is not None
-        for pair, found in pairs.items():
-            full = pair[0] is ENGINES[0] if at_the_door else is_full(pair, pairs)
-            if full and is_thinned(pair):
-                needed.update(item for item in found if item is found[0] or is_third(item.name))
-            elif full:
-                needed.update(found)
-            elif everywhere or not is_spared(pair, pairs, name):
-                needed.add(found[0])
-    return needed
+        if item.get_closest_marker("arguments") and not on_memory(item):
+            item.add_marker("exhaustive")
 
 
-def pair_of(item: pytest.Item) -> Pair | None:
-    """The engine and the colour that a test is for, if it has them from the fixture bench."""
-    match getattr(item, "callspec", None) and item.callspec.params.get("bench"):
-        case (EngineUnderTest() as engine, str(colour)):
-            return engine, colour
-        case EngineUnderTest() as engine:
-            return engine, "blocking"
-    return None
+def on_memory(item: pytest.Item) -> bool:
+    """Whether a test that has the fixture `bench` runs on memory, called by a blocking program."""
+    callspec = getattr(item, "callspec", None)
+    pair = callspec.params.get("bench") if callspec else None
+    return pair is None or pair == PAIRS[0]
 
 
 @pytest.fixture
@@ -118,7 +76,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=PAIRS, ids=lambda p: f"{p[0].name}-{p[1]}")
+@pytest.fixture(params=parameters(PAIRS))
 def bench(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[Bench]:
     """A store under test, over every engine, blocking and async."""
     engine, colour = request.param

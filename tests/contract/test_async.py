@@ -10,7 +10,7 @@ import threading
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES
+from tests.support.engines import engine_parameters
 
 import penstock
 from penstock import State, UsageError
@@ -21,7 +21,7 @@ PATIENCE = 90
 """Seconds after which something hangs."""
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def url(request, tmp_path, clock):
     with postgres.warmth():
         url = request.param.url(tmp_path, clock)

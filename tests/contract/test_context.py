@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, Bench
+from tests.support.engines import ENGINES, Bench, engine_parameters
 from tests.support.watching import Events
 
 import penstock
@@ -15,8 +15,6 @@ from penstock import LeaseLost, Reason, State
 from penstock.engines import Engine
 from penstock.engines.line import Taker
 from penstock.testing import ManualClock, waiting
-
-pytestmark = pytest.mark.everywhere
 
 
 class Boom(Exception):
@@ -148,7 +146,7 @@ def test_a_closed_queue_says_so(bench):
 # -- interrupted takes ---------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def blocking(request, tmp_path):
     """A queue in the blocking colour, with an empty tube."""
     with postgres.warmth():
@@ -176,7 +174,7 @@ def test_ctrl_c_in_a_waiting_take_loses_nothing(blocking, monkeypatch, granted):
     assert [(task.state, task.attempt) for task in jobs.tasks()] == ([(State.READY, 0)] if granted else [])
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def loop(request, tmp_path):
     """Run a coroutine function with a queue in the async colour."""
     engine, clock = request.param, ManualClock()

@@ -10,8 +10,6 @@ from penstock import PenstockError, State, UsageError
 from penstock.model.state import Event
 from penstock.testing import lose
 
-pytestmark = pytest.mark.everywhere
-
 
 def roll_back(q, tube):
     """A put that never happened."""

@@ -16,8 +16,6 @@ from penstock.engines import open_store
 from penstock.model import ops
 from penstock.testing import ManualClock
 
-pytestmark = pytest.mark.everywhere
-
 
 @pytest.fixture
 def store(bench, q):

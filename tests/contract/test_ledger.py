@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, Bench
+from tests.support.engines import Bench, engine_parameters
 
 from penstock import DuplicateKey, TubeNotFound
 from penstock.model import ops
 from penstock.model.ledger import FORGOTTEN, Note
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def bench(request, tmp_path, clock):
     with postgres.warmth():
         bench = Bench(request.param, "blocking", tmp_path, clock)

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, Bench
+from tests.support.engines import Bench, engine_parameters
 
 import penstock
 from penstock import TubeNotFound, UsageError
@@ -57,7 +57,7 @@ ODD = (
 )
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def bench(request, tmp_path, clock):
     with postgres.warmth():
         bench = Bench(request.param, "blocking", tmp_path, clock)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from tests.support import postgres
-from tests.support.engines import ENGINES, Bench
+from tests.support.engines import Bench, engine_parameters
 from tests.support.staging import rows, stream
 
 from penstock import (
@@ -33,7 +33,7 @@ ODD = ['a\\b\t"x"\n', "\\N", "\\.", "\x7f\u2028é", "", {"n": [1, 2.5, None, Tru
 NAMES = ["l'\\ane\t", "plain", None, "", "ü\nü", "%"]
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=engine_parameters())
 def bench(request, tmp_path, clock):
     with postgres.warmth():
         bench = Bench(request.param, "blocking", tmp_path, clock)
@@ -100,13 +100,11 @@ KINDS = {
 }
 
 
-FEW = {"time64", "derived", "temporary", "room"}
-"""Kinds that do with most cases what the others do."""
+# In every run each kind has the case that sets all options, and one kind has each case; other pairs are exhaustive.
 PAIRS = [
-    (kind, case)
+    pytest.param(kind, case, marks=() if kind == "history" or case == "all" else pytest.mark.exhaustive)
     for kind in KINDS
     for case in cases(ManualClock())
-    if kind not in FEW or case in ("data", "lane", "times", "all", "key")
 ]
 
 

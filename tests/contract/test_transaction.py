@@ -7,8 +7,6 @@ from tests.support.watching import Events
 
 from penstock import BatchError, DuplicateKey, Entry, LeaseLost, NotTaken, State, TubeFull, UsageError
 
-pytestmark = pytest.mark.everywhere
-
 
 class Undo(Exception):
     """Raised by a test to roll back."""

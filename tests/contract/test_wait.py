@@ -7,8 +7,6 @@ import pytest
 from penstock import EngineUnavailable, State, TaskFailed, TaskNotFound, WaitTimeout
 from penstock.testing import lose
 
-pytestmark = pytest.mark.everywhere
-
 
 @pytest.fixture
 def jobs(q):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -402,18 +401,33 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
 
 
-EXAMPLES = {"sqlite": 40, "postgres": 15, "remote": 15, "grpc": 3}
-"""How many histories of an engine, the same in every run; HISTORIES in the environment asks for so many new ones."""
-for engine in ENGINES[1:]:
+EXAMPLES = {"sqlite": 20, "postgres": 8, "remote": 8}
+"""How many histories an engine has in every run; they are the same in each."""
+MANY_EXAMPLES = {"sqlite": 150, "postgres": 60, "remote": 100, "grpc": 30}
+"""How many new ones it has in `make test-all`; a failure prints how to repeat it."""
+
+
+def histories_of(engine: EngineUnderTest, examples: int, derandomize: bool) -> type[Any]:
+    """The test case that compares an engine with memory."""
     machine = type(f"HistoriesOf{engine.name.title()}", (Histories,), {"other": engine})
-    machine.TestCase.settings = settings(
-        max_examples=int(os.environ.get("HISTORIES", EXAMPLES.get(engine.name, 60))),
+    case: type[Any] = machine.TestCase
+    case.settings = settings(
+        max_examples=examples,
         stateful_step_count=40,
         deadline=None,
-        derandomize="HISTORIES" not in os.environ,
+        derandomize=derandomize,
+        print_blob=True,
         # A machine that stands still for a while is no fault of the histories.
         suppress_health_check=[HealthCheck.too_slow],
         report_multiple_bugs=False,
         phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     )
-    globals()[f"Test{engine.name.title()}"] = machine.TestCase
+    return case
+
+
+for engine in ENGINES:
+    if engine.name in EXAMPLES:
+        globals()[f"Test{engine.name.title()}"] = histories_of(engine, EXAMPLES[engine.name], derandomize=True)
+    if engine.name in MANY_EXAMPLES:
+        many = histories_of(engine, MANY_EXAMPLES[engine.name], derandomize=False)
+        globals()[f"TestMany{engine.name.title()}"] = pytest.mark.exhaustive(many)
