@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.support.engines import COLOURS, ENGINES, Bench
+from tests.adopt.pairs import PAIRS
+from tests.support.engines import Bench, parameters
 from tests.support.shop import Shop, shop_on
 
 from penstock.testing import ManualClock
 
-WITH_TABLES = [engine for engine in ENGINES if engine.durable]
 
-
-@pytest.fixture(params=[(e, c) for e in WITH_TABLES for c in COLOURS], ids=lambda p: f"{p[0].name}-{p[1]}")
+@pytest.fixture(params=parameters(PAIRS))
 def bench(request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock) -> Iterator[Bench]:
     """A store in which the user may have tables too."""
     engine, colour = request.param
+    # Not a warm place: an adoption makes so much that connections which have planned before only plan it all again.
     bench = Bench(engine, colour, tmp_path, clock)
     yield bench
     bench.close()

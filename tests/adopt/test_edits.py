@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.adopt.pairs import sqlite_in_every_run
 from tests.support.shop import TIMED
 
 from penstock import LeaseLost, State, TaskNotFound
@@ -23,7 +24,13 @@ def through_process(shop, text):
     shop.elsewhere(text)
 
 
-@pytest.fixture(params=[through_connection, through_transaction, through_process])
+# The other doors are gone through in every run by the tests of takes that wait, and of a transaction.
+@pytest.fixture(
+    params=[
+        through_connection,
+        *(pytest.param(door, marks=pytest.mark.exhaustive) for door in (through_transaction, through_process)),
+    ]
+)
 def by_hand(request, shop):
     """Run a statement of the user's, through each of the doors."""
     return lambda text: request.param(shop, text)
@@ -146,6 +153,7 @@ def test_T_rows_found_at_adoption_become_R(shop):  # case 251
     assert [task.attempt for task in orders.take_many(5)] == [3, 1]
 
 
+@sqlite_in_every_run
 def test_nobody_takes_a_task_by_writing_T(shop):
     orders = filled(shop)
     shop.sql("UPDATE orders SET status = 'T'")
@@ -182,6 +190,7 @@ def test_a_held_task_keeps_its_lease_when_other_columns_change(shop):
     assert orders.take().id == 2
 
 
+@sqlite_in_every_run
 def test_a_held_task_whose_deadline_is_moved_by_hand_ends_then(shop):
     orders = filled(shop)
     held = orders.take(ttr=60)
@@ -192,6 +201,7 @@ def test_a_held_task_whose_deadline_is_moved_by_hand_ends_then(shop):
         held.ack()
 
 
+@sqlite_in_every_run
 def test_a_letter_changed_alone_leaves_the_old_moment_without_meaning(shop):
     orders = filled(shop, 0)
     orders.put({}, ttl=100)
@@ -204,6 +214,7 @@ def test_a_letter_changed_alone_leaves_the_old_moment_without_meaning(shop):
     assert shop.row(1) is None
 
 
+@sqlite_in_every_run
 def test_a_new_moment_of_a_waiting_row_counts(shop):
     orders = filled(shop, 0)
     orders.put({}, delay=100)
@@ -247,7 +258,9 @@ def test_no_edit_of_our_own_is_noted_as_one_by_hand(shop):
     assert four.ack().state == State.DONE
 
 
-@pytest.mark.parametrize("first", ["a", "z"])  # before and after ours, by name
+@pytest.mark.parametrize(
+    "first", ["a", pytest.param("z", marks=pytest.mark.exhaustive)]
+)  # before and after ours, by name
 def test_what_the_users_triggers_make_of_our_writes_counts(shop, first):
     orders = filled(shop, 0)
     urgent = "UPDATE orders SET prio = -5, branch = 'cold' WHERE id = NEW.id"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.adopt.pairs import sqlite_in_every_run
 from tests.support.shop import TIMED
 
 from penstock import DuplicateKey, LeaseLost, State, TaskNotFound, UsageError
@@ -15,6 +16,8 @@ CREATE TABLE lines (
 """
 ODD = ["plain", "order", "two words", 'a "quoted" one', "it's", "naïve Größe 表", '"; DROP TABLE "victims', "{table}",
        "<data>", "x--y", "?1", ":status", "k0", "[b]", "`c`"]  # fmt: skip
+SEVERAL_AT_ONCE = ['a "quoted" it\'s naïve Größe 表 {table} <data>', '"; DROP TABLE "victims x--y ?1 :status [b] `c`']
+WORDS = ["table", "seq", "id", "data", "lane"]
 
 
 @pytest.fixture
@@ -45,6 +48,7 @@ def test_ids_of_composite_keys_are_tuples(shop, lines):  # case 165
         held.ack()
 
 
+@sqlite_in_every_run
 def test_parts_of_a_composite_key_may_come_with_the_data(shop, lines):
     assert lines.put({"shop": "north", "number": 1, "item": "tea"}).id == ("north", 1)
     with pytest.raises(DuplicateKey):
@@ -55,12 +59,13 @@ def test_parts_of_a_composite_key_may_come_with_the_data(shop, lines):
         lines.put({"number": 4}, id=("north", 3))
 
 
-@pytest.mark.parametrize("wrong", ["north", 5, ("north",), (1, "north"), ("north", 1, 2)])
-def test_an_id_that_does_not_fit_the_key_is_refused(shop, lines, wrong):
-    with pytest.raises(UsageError, match=r"the tuple \(shop \(text\), number \(number\)\)"):
-        lines.put({}, id=wrong)
-    with pytest.raises(UsageError, match="the tuple"):
-        lines.peek(wrong)
+@sqlite_in_every_run
+def test_an_id_that_does_not_fit_the_key_is_refused(shop, lines):
+    for wrong in ("north", 5, ("north",), (1, "north"), ("north", 1, 2)):
+        with pytest.raises(UsageError, match=r"the tuple \(shop \(text\), number \(number\)\)"):
+            lines.put({}, id=wrong)
+        with pytest.raises(UsageError, match="the tuple"):
+            lines.peek(wrong)
     assert shop.letters("lines") == {}
 
 
@@ -79,6 +84,7 @@ def test_a_composite_key_orders_by_its_parts_after_the_priority(shop, lines):
     assert [task.id for task in lines.take_many(9)] == wanted
 
 
+@sqlite_in_every_run
 def test_pages_of_composite_keys_go_on_after_an_id(shop, lines):
     for number in range(5):
         lines.put({}, id=("a", number))
@@ -112,7 +118,10 @@ def test_lanes_of_composite_keys_are_served_in_order(shop, lines):
         held.ack()
 
 
-@pytest.mark.parametrize("name", ODD)
+@sqlite_in_every_run
+@pytest.mark.parametrize(
+    "name", [*SEVERAL_AT_ONCE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ODD)]
+)
 def test_any_name_of_table_and_columns_will_do(shop, name):
     quoted = '"' + name.replace('"', '""') + '"'
     shop.sql("CREATE TABLE victims (id INTEGER PRIMARY KEY)")
@@ -132,7 +141,10 @@ def test_any_name_of_table_and_columns_will_do(shop, name):
     assert shop.sql("SELECT count(*) FROM victims") == [(0,)]
 
 
-@pytest.mark.parametrize("word", ["select", "table", "seq", "id", "state", "data", "lane", "u"])
+@sqlite_in_every_run
+@pytest.mark.parametrize(
+    "word", ["select", "state", "u", *(pytest.param(word, marks=pytest.mark.exhaustive) for word in WORDS)]
+)
 def test_words_of_sql_and_of_our_own_tables_are_names_like_any(shop, word):
     shop.sql(f'CREATE TABLE "{word}" (k1 INTEGER PRIMARY KEY, "{word}" TEXT, k0 INTEGER, place TEXT)')
     tube = shop.q.adopt("words", table=word, fields={"status": word, "priority": "k0"}, features={"id": "auto"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from typing import Any
 
@@ -178,15 +177,21 @@ class OrdersOnServer(Orders):
         self.shop.sql("COMMIT")
 
 
-# What is found by chance is found by whoever asks for more of them, not by who changes something else.
-EXAMPLES = int(os.environ.get("ORDERS", "20"))
-TestOrdersInFile = OrdersInFile.TestCase
-TestOrdersInFile.settings = settings(
-    max_examples=EXAMPLES,
-    stateful_step_count=25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize="ORDERS" not in os.environ,
-)
-TestOrdersOnServer = OrdersOnServer.TestCase
-TestOrdersOnServer.settings = settings(TestOrdersInFile.settings, max_examples=EXAMPLES // 2)
+def orders_of(machine: type[Orders], examples: int, derandomize: bool) -> type[Any]:
+    """A test case of its own, so that its settings are its own."""
+    case: type[Any] = type(machine.__name__, (machine,), {}).TestCase
+    case.settings = settings(
+        max_examples=examples,
+        stateful_step_count=25,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        derandomize=derandomize,
+        print_blob=True,
+    )
+    return case
+
+
+TestOrdersInFile = orders_of(OrdersInFile, 12, derandomize=True)
+TestOrdersOnServer = orders_of(OrdersOnServer, 4, derandomize=True)
+TestManyOrdersInFile = pytest.mark.exhaustive(orders_of(OrdersInFile, 80, derandomize=False))
+TestManyOrdersOnServer = pytest.mark.exhaustive(orders_of(OrdersOnServer, 20, derandomize=False))

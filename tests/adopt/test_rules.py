@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.adopt.pairs import sqlite_in_every_run
 from tests.support.shop import ALL_FIELDS, ORDERS
 
 import penstock
@@ -25,6 +26,7 @@ def table(shop):
     return shop
 
 
+@sqlite_in_every_run
 def test_without_fields_adopt_is_refused(table):  # case 162
     refused(table, "needs fields", fields=None)
     refused(table, "needs fields", fields={})
@@ -35,22 +37,20 @@ def test_an_unknown_column_is_named(table):  # case 163
     refused(table, "'nowhere'", fields={"status": "nowhere"})
 
 
+@sqlite_in_every_run
 def test_an_unknown_field_is_named(table):
     refused(table, "'colour'.*status, run_at", fields={**STATUS, "colour": "item"})
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_a_column_of_the_wrong_type_is_refused(table):  # case 164
+    for fields in (
         {"status": "prio"},
         {"status": "status", "run_at": "item"},
         {"status": "status", "priority": "item"},
         {"status": "status", "lane": "amount"},
         {"status": "status", "attempts": "item"},
-    ],
-)
-def test_a_column_of_the_wrong_type_is_refused(table, fields):  # case 164
-    refused(table, "holds a (number|text).*needs a (text|number)", fields=fields)
+    ):
+        refused(table, "holds a (number|text).*needs a (text|number)", fields=fields)
 
 
 def test_a_column_of_the_primary_key_cannot_be_a_field(shop):
@@ -58,6 +58,7 @@ def test_a_column_of_the_primary_key_cannot_be_a_field(shop):
     refused(shop, "part of the primary key", fields={"status": "id"})
 
 
+@sqlite_in_every_run
 def test_one_column_cannot_be_two_fields_nor_one_field_two_columns(table):
     refused(table, "each column is one field", fields={**STATUS, "priority": "prio", "attempts": "prio"})
     refused(table, "each field has one column", fields={**STATUS, "pri": "prio", "priority": "tries"})
@@ -72,35 +73,35 @@ def test_a_table_without_primary_key_is_refused(shop):
     refused(shop, "no primary key")
 
 
-@pytest.mark.parametrize("feature", ["delayed", "zombie", "ttl", "ttr"])
-@pytest.mark.parametrize("value", [True, 5, 0])
-def test_features_of_time_need_a_column_for_it(table, feature, value):  # case 169
-    if feature == "delayed":
-        value = True
-    refused(table, f"{feature!r} needs a column for the time", features={feature: value})
+@sqlite_in_every_run
+def test_features_of_time_need_a_column_for_it(table):  # case 169
+    refused(table, "'delayed' needs a column for the time", features={"delayed": True})
+    for feature in ("zombie", "ttl", "ttr"):
+        for value in (True, 5, 0):
+            refused(table, f"{feature!r} needs a column for the time", features={feature: value})
 
 
+@sqlite_in_every_run
 def test_keep_and_zombie_exclude_each_other(table):  # case 170
     refused(table, "exclude each other", fields={**STATUS, "run_at": "due"}, features={"keep": True, "zombie": 5})
 
 
+@sqlite_in_every_run
 def test_tube_stats_need_lanes(table):
     refused(table, "tube_stats.*lane", features={"tube_stats": ["a"]})
 
 
-@pytest.mark.parametrize(
-    ("features", "words"),
-    [
+@sqlite_in_every_run
+def test_features_are_checked_by_name_and_value(table):
+    for features, words in (
         ({"colour": True}, "unknown feature 'colour'"),
         ({"retval": "row"}, "retval must be"),
         ({"id": "random"}, "feature id must be one of"),
         ({"keep": 5}, "'keep' is True or False"),
         ({"buried": "yes"}, "'buried' is True or False"),
         ({"ttl": -1}, "ttl must not be negative"),
-    ],
-)
-def test_features_are_checked_by_name_and_value(table, features, words):
-    refused(table, words, fields=ALL_FIELDS, features=features)
+    ):
+        refused(table, words, fields=ALL_FIELDS, features=features)
 
 
 def test_generated_ids_must_fit_the_key(shop):  # case 171
@@ -121,9 +122,9 @@ def test_without_the_id_feature_a_text_key_gets_uuids(shop):  # case 173
     assert len(orders.put({"item": "tea"}).id) == 36
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
+@sqlite_in_every_run
+def test_options_that_do_not_fit_are_refused(table):
+    for options, words in (
         ({"keep": True}, "features"),
         ({"ttl": 5}, "features"),
         ({"id": "uuid"}, "features"),
@@ -131,27 +132,29 @@ def test_without_the_id_feature_a_text_key_gets_uuids(shop):  # case 173
         ({"lane_pick": "turns"}, "lane_pick must be 'order'"),
         ({"capacity": 3}, "needs the feature 'capacity'"),
         ({"colour": 1}, "unknown tube option"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(table, options, words):
-    refused(table, words, fields=ALL_FIELDS, features={"id": "auto"}, **options)
+    ):
+        refused(table, words, fields=ALL_FIELDS, features={"id": "auto"}, **options)
 
 
+@sqlite_in_every_run
 def test_max_attempts_need_the_feature_that_buries(table):
     refused(table, "max_attempts.*buried", features={"buried": False}, max_attempts=3)
 
 
+@sqlite_in_every_run
 def test_lanes_cannot_be_taken_in_turns_later_either(shop):
     with pytest.raises(UsageError, match="lane_pick"):
         shop.orders().alter(lane_pick="turns")
 
 
+@sqlite_in_every_run
 def test_xqueue_names_of_fields_are_understood(shop):
     orders = shop.orders(fields={"status": "status", "runat": "due", "pri": "prio", "tube": "branch"})
     task = orders.put({"item": "tea"}, pri=4, lane="south", delay=5)
     assert shop.row(task.id, "status, prio, branch") == ("W", 4, "south")
 
 
+@sqlite_in_every_run
 def test_retval_says_whether_data_is_a_mapping_or_a_plain_row(shop):  # case 174
     orders = shop.orders({"id": "auto"})
     assert orders.put({"item": "tea"}).data == {"item": "tea", "amount": 1}
@@ -180,6 +183,7 @@ def test_a_store_without_tables_cannot_adopt():
         q.adopt("orders", table="orders", fields=STATUS)
 
 
+@sqlite_in_every_run
 def test_create_tube_does_not_take_an_adopted_tube_for_its_own(shop):
     shop.orders()
     with pytest.raises(UsageError, match="kind: it has 'adopted'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
+from tests.adopt.pairs import sqlite_in_every_run
 from tests.support.shop import TIMED
 
 import penstock
@@ -69,6 +70,7 @@ def test_a_letter_that_the_table_refuses_undoes_the_update_too(shop, checked):
     assert shop.row(1, "status, item") == ("Z", "milk")
 
 
+@sqlite_in_every_run
 def test_a_plow_that_fails_at_its_second_task_does_nothing(shop):
     shop.sql("CREATE TABLE orders (id INTEGER PRIMARY KEY, status TEXT, slot INTEGER UNIQUE)")
     orders = shop.orders({"id": "auto"}, {"status": "status"})
@@ -201,6 +203,7 @@ def test_drop_leaves_the_data_and_removes_everything_of_ours(shop):
     assert len(shop.orders(AUTO).take_many(5)) == 2
 
 
+@sqlite_in_every_run
 def test_a_tube_with_taken_rows_is_dropped_only_by_force(shop):
     orders = shop.orders(AUTO)
     orders.put({})
@@ -211,24 +214,39 @@ def test_a_tube_with_taken_rows_is_dropped_only_by_force(shop):
     assert shop.letters() == {"T": 1}
 
 
+CHANGES = [
+    "DROP TABLE orders",
+    "ALTER TABLE orders RENAME TO old_orders",
+    "DROP TRIGGER penstock_{number}_update{of_table}",
+    "ALTER TABLE orders RENAME COLUMN prio TO importance",
+]
+
+
+@pytest.mark.parametrize(("change", "own"), [(CHANGES[0], True), (CHANGES[2], False)])
+def test_a_table_that_goes_away_is_told_clearly_and_stops_nobody_else(shop, change, own):
+    change_and_tell(shop, change, own)
+
+
+@sqlite_in_every_run
 @pytest.mark.parametrize(
-    "change",
+    ("change", "own"),
     [
-        "DROP TABLE orders",
-        "ALTER TABLE orders RENAME TO old_orders",
-        "DROP TRIGGER penstock_{number}_update{of_table}",
-        "ALTER TABLE orders RENAME COLUMN prio TO importance",
+        *((CHANGES[number], False) for number in (0, 1, 3)),
+        *(pytest.param(change, True, marks=pytest.mark.exhaustive) for change in CHANGES[1:]),
     ],
 )
-@pytest.mark.parametrize("own", [False, True])
-def test_a_table_that_goes_away_is_told_clearly_and_stops_nobody_else(shop, change, own):
+def test_a_table_that_is_changed_in_other_ways_is_told_too(shop, change, own):
+    change_and_tell(shop, change, own)
+
+
+def change_and_tell(shop, change, own):
     orders = shop.orders(AUTO)
     orders.put({"item": "tea"}, delay=5)
     orders.put({"item": "tea"})
     orders.take()
+    change = shop.spelled(change)  # while there is no other tube, whose number may be lower
     other = shop.q.create_tube("other")
     other.put(1, delay=5)
-    change = shop.spelled(change)
     if own:
         with shop.q.transaction() as tx:
             tx.connection.execute(change)
@@ -263,6 +281,7 @@ def test_a_table_that_comes_back_goes_on(shop):
     assert orders.take().ack().data["item"] == "tea"
 
 
+@sqlite_in_every_run
 def test_options_of_an_adopted_tube_can_be_altered(shop):
     orders = shop.orders(AUTO)
     orders.put_many([{"branch": "north"}] * 2)
@@ -274,14 +293,16 @@ def test_options_of_an_adopted_tube_can_be_altered(shop):
     assert orders.put({}).max_attempts == 1
 
 
-def test_a_large_table_is_adopted_and_edited_as_a_whole(shop):
+@pytest.mark.parametrize("rows", [1200, pytest.param(6000, marks=pytest.mark.exhaustive)])
+def test_a_large_table_is_adopted_and_edited_as_a_whole(shop, rows):
     shop.orders(AUTO).drop()
     shop.fill(
         "INSERT INTO orders (status, prio, branch) VALUES (?, ?, ?)",
-        [("RTWBZD"[i % 6], i % 3, f"lane{i % 50}") for i in range(6000)],
+        [("RTWBZD"[i % 6], i % 3, f"lane{i % 50}") for i in range(rows)],
     )
     orders = shop.orders(AUTO)
-    assert shop.counted(orders) == shop.shown() == {"R": 2000, "W": 1000, "B": 1000, "ZD": 2000}
+    sixth = rows // 6
+    assert shop.counted(orders) == shop.shown() == {"R": 2 * sixth, "W": sixth, "B": sixth, "ZD": 2 * sixth}
     shop.sql("UPDATE orders SET status = 'R', prio = prio + 1")
-    assert shop.counted(orders) == shop.shown() == {"R": 6000}
+    assert shop.counted(orders) == shop.shown() == {"R": rows}
     assert orders.take().pri == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import random
 import selectors
 from collections.abc import Iterator
@@ -19,15 +19,16 @@ from tests.support import invariants, postgres
 import penstock
 
 WORKERS = 4
-KILLS = int(os.environ.get("KILLS", "24"))
-SWEEP = 20
+KILLS, MANY_KILLS = 12, 200
+SWEEP = 8
 """After so many kills all workers are killed, so that the next one begins a run."""
 
 
 class Pool:
     """Workers that are killed and replaced."""
 
-    def __init__(self, children: Children, url: str, durability: str, seed: int) -> None:
+    def __init__(self, children: Children, url: str, durability: str, seed: int, kills: int) -> None:
+        self._most = kills
         self._children = children
         self._url = url
         self._durability = durability
@@ -49,7 +50,7 @@ class Pool:
     def run(self) -> None:
         for _ in range(WORKERS):
             self.start()
-        while self.kills < KILLS:
+        while self.kills < self._most:
             ready = self._selector.select(60)
             assert ready, "all workers are stuck"
             for key, _ in ready:
@@ -97,8 +98,13 @@ class Log:
 
 
 CASES = [
-    *(("sqlite", durability, seed) for durability in ("strict", "relaxed") for seed in (1, 2)),
-    *(("postgres", "strict", 1), ("postgres", "relaxed", 2)),
+    ("sqlite", "strict", 1, KILLS),
+    ("sqlite", "relaxed", 2, KILLS),
+    ("postgres", "strict", 1, KILLS),
+    *(
+        pytest.param(engine, durability, seed, MANY_KILLS, marks=pytest.mark.exhaustive)
+        for engine, durability, seed in itertools.product(("sqlite", "postgres"), ("strict", "relaxed"), (3, 4))
+    ),
 ]
 
 
@@ -114,13 +120,13 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         postgres.drop_place(place)
 
 
-@pytest.mark.parametrize(("url", "durability", "seed"), CASES, indirect=["url"])
-def test_nothing_is_lost_or_done_twice_when_processes_are_killed_at_any_moment(url, durability, seed):
+@pytest.mark.parametrize(("url", "durability", "seed", "kills"), CASES, indirect=["url"])
+def test_nothing_is_lost_or_done_twice_when_processes_are_killed_at_any_moment(url, durability, seed, kills):
     with family() as children:
-        pool = Pool(children, url, durability, seed)
+        pool = Pool(children, url, durability, seed, kills)
         pool.run()
     history = pool.history
-    assert len(history.put) > KILLS and len(history.grants) > KILLS, "too little happened to prove anything"
+    assert len(history.put) > kills and len(history.grants) > kills, "too little happened to prove anything"
     with penstock.connect(url) as q:
         invariants.check(url)
         left = {(tube.name, task.id): task.data for tube in q.tubes() for task in tube.tasks(limit=100_000)}

@@ -17,10 +17,25 @@ import penstock
 
 AT_ONCE = 4
 """Processes at a time."""
-WRITTEN = ["put", "put in a lane", "take", "ack", "ack in a lane", "release", "create_tube", "transaction", "adopt"]
+WRITTEN = ["put", "take", "ack in a lane", "transaction"]
 """Scenes that are killed before every write too."""
+WRITTEN_TOO = [*WRITTEN, "put in a lane", "ack", "release", "create_tube", "adopt"]
+"""And those of `make test-all`, which kills at every point."""
+LEVELS = [
+    ("statement", "some"),
+    *(pytest.param(level, "all", marks=pytest.mark.exhaustive) for level in ("statement", "write")),
+]
+LASTING = ["put", "take", "close"]
+"""What is done to temporary tubes in every run."""
 MASKED = {"uuid", "name", "worker"}
 """Columns that differ from process to process."""
+
+
+def chosen(points: str, number: int) -> list[int]:
+    """All points of a call, or some: a few from its first to its last, which a commit comes before or after."""
+    if points == "all":
+        return list(range(1, number + 1))
+    return sorted({1, number // 3, 2 * number // 3, number - 1, number} - {0})
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +123,16 @@ def check_sound(path: Path) -> None:
     check_whole(path)
 
 
-@pytest.mark.parametrize(
-    ("scene", "level"), [*((scene, "statement") for scene in SCENES), *((scene, "write") for scene in WRITTEN)]
-)
-def test_a_call_that_is_killed_at_any_point_has_happened_or_not(tmp_path, prepared, scene, level):
+POINTS = [
+    *((scene, "statement", "some") for scene in SCENES),
+    *((scene, "write", "some") for scene in WRITTEN),
+    *(pytest.param(scene, "statement", "all", marks=pytest.mark.exhaustive) for scene in SCENES),
+    *(pytest.param(scene, "write", "all", marks=pytest.mark.exhaustive) for scene in WRITTEN_TOO),
+]
+
+
+@pytest.mark.parametrize(("scene", "level", "points"), POINTS)
+def test_a_call_that_is_killed_at_any_point_has_happened_or_not(tmp_path, prepared, scene, level, points):
     with family() as children:
         rehearsal = Rehearsal(children, prepared, tmp_path)
         path, said = rehearsal.run(play, scene, level)
@@ -122,7 +143,7 @@ def test_a_call_that_is_killed_at_any_point_has_happened_or_not(tmp_path, prepar
         check_sound(path)
         assert before != after and number >= 2, "the scene changes nothing, so it proves nothing"
         happened = []
-        for path, said in rehearsal.results(play, scene, level, points=list(range(1, number + 1))):
+        for path, said in rehearsal.results(play, scene, level, points=chosen(points, number)[1:]):
             assert said == [["ready"]], "the child was not killed in the middle"
             state = dump(path)
             assert state in (before, after), f"half done: {difference(before, after, state)}"
@@ -148,9 +169,9 @@ def settled(path: Path) -> dict[str, Any]:
     return dump(path, ignore=VARYING)
 
 
-@pytest.mark.parametrize("level", ["statement", "write"])
+@pytest.mark.parametrize(("level", "points"), LEVELS)
 @pytest.mark.parametrize("role", [open_store, close_store], ids=["opening", "closing"])
-def test_a_store_whose_opening_or_closing_is_killed_at_any_point_opens_again(tmp_path, prepared, role, level):
+def test_a_store_whose_opening_or_closing_is_killed_at_any_point_opens_again(tmp_path, prepared, role, level, points):
     folder = tmp_path / "held"
     folder.mkdir()
     held = folder / "tasks.db"
@@ -164,19 +185,19 @@ def test_a_store_whose_opening_or_closing_is_killed_at_any_point_opens_again(tmp
         expected, number = settled(path), said[-1][1]
         check_sound(path)
         assert number > 5
-        for path, said in rehearsal.results(role, level, points=list(range(1, number + 1))):
+        for path, said in rehearsal.results(role, level, points=chosen(points, number)):
             assert said == [["ready"]]
             assert settled(path) == expected
             check_whole(path)
 
 
-@pytest.mark.parametrize("level", ["statement", "write"])
-def test_a_new_store_whose_first_opening_is_killed_at_any_point_opens_again(tmp_path, level):
+@pytest.mark.parametrize(("level", "points"), LEVELS)
+def test_a_new_store_whose_first_opening_is_killed_at_any_point_opens_again(tmp_path, level, points):
     with family() as children:
         rehearsal = Rehearsal(children, None, tmp_path)
         path, said = rehearsal.run(open_store, level)
         expected, number = settled(path), said[-1][1]
-        for path, said in rehearsal.results(open_store, level, points=list(range(1, number + 1))):
+        for path, said in rehearsal.results(open_store, level, points=chosen(points, number)):
             assert said == [["ready"]]
             assert settled(path) == expected
             with penstock.connect(str(path)) as q:
@@ -184,7 +205,9 @@ def test_a_new_store_whose_first_opening_is_killed_at_any_point_opens_again(tmp_
                 assert q.tube("jobs").take().data == 1
 
 
-@pytest.mark.parametrize("scene", TEMPORARY)
+@pytest.mark.parametrize(
+    "scene", [pytest.param(scene, marks=() if scene in LASTING else pytest.mark.exhaustive) for scene in TEMPORARY]
+)
 def test_a_process_that_dies_on_a_temporary_tube_leaves_it_usable_to_the_others(tmp_path, scene):
     path = str(tmp_path / "tasks.db")
     with penstock.connect(path) as q, family() as children:

@@ -16,6 +16,9 @@ import penstock
 from penstock.testing import ManualClock
 
 CUTS = 40
+seeds = pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 8))]
+)
 
 
 class Platter:
@@ -133,7 +136,7 @@ def found(path: Path, clock: ManualClock) -> set[int]:
         return {task.id for task in q.tube("jobs").tasks(limit=100_000)}
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds
 def test_at_strict_a_power_cut_loses_nothing_that_was_answered(tmp_path, disk, seed):
     rng = random.Random(seed)
     clock = ManualClock()
@@ -148,7 +151,7 @@ def test_at_strict_a_power_cut_loses_nothing_that_was_answered(tmp_path, disk, s
     assert len(client.put) > 100 and len(client.acked) > 20
 
 
-@pytest.mark.parametrize("seed", range(3))
+@seeds
 def test_at_relaxed_a_power_cut_loses_the_newest_and_leaves_no_hole(tmp_path, disk, seed):
     rng = random.Random(seed)
     clock = ManualClock()

@@ -38,6 +38,19 @@ def lent() -> Iterator[str]:
 
 
 @pytest.fixture
+def warm() -> Iterator[str]:
+    """The URL of a lent place that keeps the parts of tubes and the connections of earlier tests.
+
+    It spares a test most of its time. For tests whose place no other process opens, and which leave functions,
+    settings and backends of the store as they are.
+    """
+    with postgres.warmth():
+        url = postgres.lent_place(warm=True)
+    yield url
+    postgres.give_back(url)
+
+
+@pytest.fixture
 def shop(tmp_path: Path, clock: ManualClock) -> Iterator[StoreShop]:
     """A queue on a server where the user has a schema of his own."""
     engine = next(engine for engine in ENGINES if engine.name == "postgres")

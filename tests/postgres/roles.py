@@ -158,7 +158,7 @@ def fork_in_transaction(wire: Wire, url: str) -> None:
 
 def fork_and_die(wire: Wire, url: str) -> None:
     """The child outlives its killed parent."""
-    q = penstock.connect(url, session_ttl=1)
+    q = penstock.connect(url, session_ttl=0.5)
     task = q.tube("jobs").take()
     child = os.fork()
     if child == 0:

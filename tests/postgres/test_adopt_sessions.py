@@ -121,7 +121,8 @@ def test_sessions_that_insert_text_keys_at_once_do_not_wait_for_each_other(shop)
     assert [task.id for task in orders.take_many(9)] == ["a", "b", "c", "d", "e"]
 
 
-def test_workers_and_clerks_at_once_lose_nothing(shop):
+@pytest.mark.parametrize("number", [60, pytest.param(600, marks=pytest.mark.exhaustive)])
+def test_workers_and_clerks_at_once_lose_nothing(shop, number):
     """Real time: workers take and finish while two clerks put, revive and delete rows by hand."""
     orders = shop.orders({**AUTO, "keep": True}, lane_concurrency=2)
     shop.q.close()
@@ -142,12 +143,12 @@ def test_workers_and_clerks_at_once_lose_nothing(shop):
 
     def edit(seed: int) -> None:
         with shop.connect() as clerk:
-            for number in range(seed, 120, 2):
+            for id in range(seed, number, 2):
                 insert = "insert into orders (id, status, branch) values (%s, 'R', %s)"
-                clerk.execute(insert, (number, f"lane{number % 3}"))
-                clerk.execute("update orders set prio = 1 where id in (%s, %s)", (number - 4, number - 3))
-                if number % 10 == seed:
-                    clerk.execute("update orders set status = 'R' where id = %s and status = 'T'", (number - 2,))
+                clerk.execute(insert, (id, f"lane{id % 3}"))
+                clerk.execute("update orders set prio = 1 where id in (%s, %s)", (id - 4, id - 3))
+                if id % 10 == seed:
+                    clerk.execute("update orders set status = 'R' where id = %s and status = 'T'", (id - 2,))
 
     with ThreadPoolExecutor(4) as pool:
         workers = [pool.submit(work), pool.submit(work)]
@@ -159,9 +160,9 @@ def test_workers_and_clerks_at_once_lose_nothing(shop):
         for worker in workers:
             worker.result(100)
     orders = shop.bench.connect(clock=None).tube("orders")
-    assert set(done) == set(range(120))
-    assert shop.letters() == {"D": 120}
-    assert shop.counted(orders) == {"ZD": 120}
+    assert set(done) == set(range(number))
+    assert shop.letters() == {"D": number}
+    assert shop.counted(orders) == {"ZD": number}
 
 
 def test_what_a_table_refuses_in_a_transaction_leaves_the_rest_of_it(shop):

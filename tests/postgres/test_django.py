@@ -12,7 +12,6 @@ import pytest
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, connections, transaction
-from tests.support import postgres
 from tests.support.invariants import check
 
 import penstock
@@ -31,10 +30,8 @@ if not settings.configured:
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture

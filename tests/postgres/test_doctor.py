@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -159,13 +160,20 @@ def test_indexes_and_functions_that_are_missing(q, url, psql):
     assert (functions.subject, functions.value) == ("jobs", f"totals_{number} is missing")
     for finding in found(url, "index"):
         psql.connection.execute(finding.next_step)
-    perform(functions.next_step)
+    perform_here(functions.next_step)
     assert not found(url, "index") and not found(url, "functions")
 
 
 def perform(command: str) -> None:
     """Do in a shell what a finding says."""
     subprocess.run(command.replace("python ", f"{sys.executable} ", 1), shell=True, check=True, capture_output=True)
+
+
+def perform_here(command: str) -> None:
+    """Do what a finding says without a process of its own, which takes longer to start than to do it."""
+    *program, option, url = shlex.split(command)
+    assert program == ["python", "-m", "penstock.engines.postgres.migrate"]
+    assert migrate.main([option, url]) == 0
 
 
 def test_functions_that_all_tubes_share_are_missing(q, url, psql):
@@ -193,7 +201,9 @@ def test_tables_that_are_missing_are_found_and_the_rest_is_looked_at(q, url, psq
     assert not found(url, "table") and not found(url, "tube")
 
 
-@pytest.mark.parametrize("table", ["sessions", "tubes", "marker"])
+@pytest.mark.parametrize(
+    "table", ["tubes", *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("sessions", "marker"))]
+)
 def test_tables_that_all_tubes_share_are_missing(place, table):
     with penstock.connect(place) as q:
         q.create_tube("jobs")
@@ -249,6 +259,7 @@ def test_what_a_server_of_its_own_can_suffer_from(servers):
         assert not [it for it in examine(url) if it.check in ("replication slot", "prepared transaction")]
 
 
+@pytest.mark.exhaustive
 def test_a_standby_can_be_examined(servers):
     server = servers.enter_context(Server.start())
     with penstock.connect(server.url()) as q:
@@ -264,7 +275,14 @@ def test_a_standby_can_be_examined(servers):
     assert [it.value for it in findings if it.check == "standby"] == ["in recovery"]
 
 
-@pytest.mark.parametrize(("value", "level"), [("off", "warn"), ("local", "ok"), ("remote_write", "ok"), ("on", "ok")])
+@pytest.mark.parametrize(
+    ("value", "level"),
+    [
+        ("off", "warn"),
+        ("on", "ok"),
+        *(pytest.param(value, "ok", marks=pytest.mark.exhaustive) for value in ("local", "remote_write")),
+    ],
+)
 def test_commits_that_do_not_wait_for_the_disk(url, value, level):
     given = f"{url}&options=-c%20synchronous_commit%3D{value}"
     (finding,) = found(given, "setting synchronous_commit")
@@ -274,6 +292,11 @@ def test_commits_that_do_not_wait_for_the_disk(url, value, level):
 
 DOCTOR = [sys.executable, "-m", "penstock.engines.postgres.doctor"]
 MIGRATE = [sys.executable, "-m", "penstock.engines.postgres.migrate"]
+both_programs = pytest.mark.parametrize(
+    "command",
+    [pytest.param(DOCTOR, id="doctor"), pytest.param(MIGRATE, id="migrate", marks=pytest.mark.exhaustive)],
+)
+"""They are started and ended by the same code."""
 
 
 def test_the_program_prints_it(q, url, capsys):
@@ -302,7 +325,8 @@ def guarded() -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])
+@pytest.mark.exhaustive  # the next test shows the same without a process
+@both_programs
 def test_a_program_tells_in_one_line_what_keeps_it_from_working(command):
     url = postgres.shared_server().url("nowhere")
     failed = subprocess.run([*command, url], capture_output=True, text=True)
@@ -325,7 +349,8 @@ def test_so_it_does_whatever_keeps_it_from_working(main, guarded, monkeypatch, t
         assert (status, out) == (error.exit_status(), "")
 
 
-@pytest.mark.parametrize("command", [DOCTOR, MIGRATE], ids=["doctor", "migrate"])
+@pytest.mark.exhaustive
+@both_programs
 def test_programs_without_the_driver_tell_what_to_install(command, tmp_path):
     (tmp_path / "psycopg.py").write_text("raise ImportError('no psycopg\\nat all')")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}

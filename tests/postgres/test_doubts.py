@@ -60,7 +60,9 @@ class World:
         self.doubts.part(uuid)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(5, 50))]
+)
 def test_exactly_those_are_named_whose_last_sign_is_older_than_half_their_ttl(seed, monkeypatch):
     monkeypatch.setattr(doubts, "SPARE", 5)
     chance = random.Random(seed)
@@ -90,8 +92,8 @@ def test_a_wall_clock_that_is_set_back_does_not_stop_the_time(monkeypatch):
         assert passing.now() - before >= step
 
 
-def test_a_call_does_not_carry_the_sessions_that_are_in_no_doubt(place):
-    with closing(penstock.connect(place, clock=ManualClock())) as q:
+def test_a_call_does_not_carry_the_sessions_that_are_in_no_doubt(warm):
+    with closing(penstock.connect(warm, clock=ManualClock())) as q:
         q.create_tube("jobs")
         store = q._engine.store
         sessions = [new_session(None) for _ in range(200)]
@@ -108,9 +110,9 @@ def test_a_call_does_not_carry_the_sessions_that_are_in_no_doubt(place):
             store.lose(session, 1)
 
 
-def test_a_queue_that_is_dropped_in_the_middle_of_anything_waits_for_nobody(place):
+def test_a_queue_that_is_dropped_in_the_middle_of_anything_waits_for_nobody(warm):
     """The collector of garbage may find it while this very thread looks who is in doubt."""
-    with closing(penstock.connect(place)) as q:
+    with closing(penstock.connect(warm)) as q:
         store = q._engine.store
         stranger = new_session(None)
         store.keep(stranger, 1)
@@ -119,9 +121,9 @@ def test_a_queue_that_is_dropped_in_the_middle_of_anything_waits_for_nobody(plac
         assert stranger.uuid not in store.doubts.array()
 
 
-def test_a_sign_that_was_not_written_leaves_its_session_in_doubt(place):
+def test_a_sign_that_was_not_written_leaves_its_session_in_doubt(warm):
     clock = ManualClock()
-    with closing(penstock.connect(place, clock=clock)) as q:
+    with closing(penstock.connect(warm, clock=clock)) as q:
         store = q._engine.store
         uuid = q._session.uuid
         clock.advance(20)
@@ -142,11 +144,11 @@ def test_a_sign_that_was_not_written_leaves_its_session_in_doubt(place):
 
 
 @pytest.mark.parametrize("few", [doubts.FEW, 0])
-def test_a_process_that_stood_still_does_not_end_its_own_sessions(place, monkeypatch, few):
+def test_a_process_that_stood_still_does_not_end_its_own_sessions(warm, monkeypatch, few):
     """Nobody else has seen that it was late, so nothing has happened. [rule 13]"""
     monkeypatch.setattr(doubts, "FEW", few)
     clock = ManualClock()
-    with closing(penstock.connect(place, clock=clock, session_ttl=30)) as q:
+    with closing(penstock.connect(warm, clock=clock, session_ttl=30)) as q:
         q.create_tube("jobs", ttr=1000).put(1)
         task = q.tube("jobs").take(timeout=0)
         assert task is not None

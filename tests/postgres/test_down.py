@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 from tests.support.postgres import Server, shared_server
@@ -14,9 +14,18 @@ from penstock import AccessDenied, EngineUnavailable
 from penstock.engines.postgres import connections
 
 
+@pytest.fixture(scope="module")
+def stopped() -> Iterator[Server]:
+    """A server that tests stop; the schema stays on it."""
+    with Server.start() as server:
+        yield server
+
+
 @pytest.fixture
-def server(servers: ExitStack) -> Server:
-    return servers.enter_context(Server.start())
+def server(stopped: Server) -> Server:
+    if not stopped.is_running:
+        stopped.start_again()
+    return stopped
 
 
 def interrupted(server: Server) -> None:

@@ -16,8 +16,8 @@ def read(q: penstock.Queue, after: int) -> list[penstock.HistoryEvent]:
     return q.history(after=after)
 
 
-def test_a_transaction_that_commits_late_is_not_missed(place):
-    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
+def test_a_transaction_that_commits_late_is_not_missed(warm):
+    with penstock.connect(warm, session_ttl=LONG) as q, psycopg.connect(warm.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         jobs.put("first")
         seen = read(q, 0)
@@ -33,8 +33,8 @@ def test_a_transaction_that_commits_late_is_not_missed(place):
         assert read(q, rest[-1].seq) == []
 
 
-def test_a_transaction_that_is_rolled_back_leaves_no_gap_to_wait_for(place):
-    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
+def test_a_transaction_that_is_rolled_back_leaves_no_gap_to_wait_for(warm):
+    with penstock.connect(warm, session_ttl=LONG) as q, psycopg.connect(warm.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         jobs.put("gone", transaction=connection)
         kept = jobs.put("kept")
@@ -43,8 +43,8 @@ def test_a_transaction_that_is_rolled_back_leaves_no_gap_to_wait_for(place):
         assert [event.task_id for event in read(q, 0)] == [kept.id]
 
 
-def test_events_of_one_transaction_keep_their_order(place):
-    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
+def test_events_of_one_transaction_keep_their_order(warm):
+    with penstock.connect(warm, session_ttl=LONG) as q, psycopg.connect(warm.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         ids = [jobs.put(n, transaction=connection).id for n in range(5)]
         ids += [task.id for task in jobs.put_many(range(3), transaction=connection)]
@@ -52,12 +52,12 @@ def test_events_of_one_transaction_keep_their_order(place):
         assert [event.task_id for event in read(q, 0)] == ids
 
 
-def test_a_scan_shows_no_event_that_an_older_transaction_could_come_before(place):
-    with penstock.connect(place, session_ttl=LONG) as q, psycopg.connect(place.split("?")[0]) as connection:
+def test_a_scan_shows_no_event_that_an_older_transaction_could_come_before(warm):
+    with penstock.connect(warm, session_ttl=LONG) as q, psycopg.connect(warm.split("?")[0]) as connection:
         jobs = q.create_tube("jobs", history=True)
         late = jobs.put("late", transaction=connection)
         soon = jobs.put("soon")
-        assert list(scan_place(place, Scan("events"))) == []
+        assert list(scan_place(warm, Scan("events"))) == []
         connection.commit()
-        (batch,) = scan_place(place, Scan("events", columns=("task_id",)))
+        (batch,) = scan_place(warm, Scan("events", columns=("task_id",)))
         assert batch.column(0).to_pylist() == [str(late.id), str(soon.id)]

@@ -13,10 +13,10 @@ import penstock
 
 
 @pytest.fixture
-def url(place: str) -> str:
-    with penstock.connect(place) as q:
+def url(lent: str) -> str:
+    with penstock.connect(lent) as q:
         q.create_tube("jobs", "fifo")
-    return place
+    return lent
 
 
 def data(url: str) -> list[object]:
@@ -45,7 +45,7 @@ def test_a_parent_that_listens_and_waits_does_not_notice_its_child(url):
         assert child.exit() == 0
 
 
-@pytest.mark.parametrize("order", ["parent first", "child first"])
+@pytest.mark.parametrize("order", ["parent first", pytest.param("child first", marks=pytest.mark.exhaustive)])
 def test_a_child_may_connect_anew_and_nothing_is_lost_whoever_closes_first(url, order):
     with family() as children:
         child = children.start(common.fork_and_connect, url, order)
@@ -79,11 +79,12 @@ def test_a_child_that_outlives_its_parent_does_not_keep_its_session_alive(url):
         parent.rest()
 
 
-def test_a_process_may_fork_while_its_threads_are_busy(url):
+@pytest.mark.parametrize("forks", [3, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_a_process_may_fork_while_its_threads_are_busy(url, forks):
     with family() as children:
-        child = children.start(common.fork_while_busy, url, 8)
+        child = children.start(common.fork_while_busy, url, forks)
         _, statuses, counted, ready = child.line()
         assert child.exit() == 0
-    assert statuses == [0] * 8
-    assert ready == counted + 8
+    assert statuses == [0] * forks
+    assert ready == counted + forks
     assert len(data(url)) == ready

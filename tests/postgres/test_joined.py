@@ -33,10 +33,8 @@ Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture
@@ -52,7 +50,9 @@ def jobs(q: penstock.Queue, request: pytest.FixtureRequest) -> penstock.Tube:
     return q.create_tube("jobs", getattr(request, "param", "standard"))
 
 
-every_kind = pytest.mark.parametrize("jobs", ["fifo", "utube", "standard"], indirect=True)
+every_kind = pytest.mark.parametrize(
+    "jobs", ["fifo", pytest.param("utube", marks=pytest.mark.exhaustive), "standard"], indirect=True
+)
 
 
 @pytest.fixture
@@ -139,7 +139,9 @@ def test_an_ack_is_undone_by_the_rollback_of_the_caller(q, own, keep):
     assert jobs.statistics().tasks["taken"] == 0
 
 
-@pytest.mark.parametrize("verb", ["ack", "release", "fail", "bury"])
+@pytest.mark.parametrize(
+    "verb", ["ack", "release", *(pytest.param(verb, marks=pytest.mark.exhaustive) for verb in ("fail", "bury"))]
+)
 def test_a_task_object_whose_ack_was_rolled_back_holds_the_task(jobs, own, verb):
     jobs.put("x")
     task = jobs.take()
@@ -212,7 +214,7 @@ def test_every_option_of_a_put_arrives(q, own):
     assert stored.data == b"\x00\xff"
 
 
-@pytest.mark.parametrize("id", ["auto", "time64", "uuid"])
+@pytest.mark.parametrize("id", ["auto", pytest.param("time64", marks=pytest.mark.exhaustive), "uuid"])
 def test_ids_are_given_and_found(q, own, id):
     jobs = q.create_tube("jobs", id=id)
     first, second = jobs.put_many(["a", "b"], transaction=own)

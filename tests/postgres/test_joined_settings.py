@@ -19,10 +19,8 @@ Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture
@@ -149,7 +147,7 @@ def test_a_role_without_rights_is_refused_and_goes_on(url, jobs, own):
     own.rollback()
 
 
-@pytest.mark.parametrize("thing", ["tx", 5, object()])
+@pytest.mark.parametrize("thing", ["tx", *(pytest.param(it, marks=pytest.mark.exhaustive) for it in (5, object()))])
 def test_what_is_no_connection_is_refused(jobs, own, thing):
     with pytest.raises(UsageError, match=type(thing).__name__):
         jobs.put(1, transaction=thing)
@@ -184,7 +182,16 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+# Most of them at once, and then those of which only one can be set at a time.
+TOGETHER = [
+    pytest.param("; ".join(it for it in SETTINGS if it not in (SETTINGS[1], SETTINGS[5])), id="most at once"),
+    pytest.param(f"{SETTINGS[1]}; {SETTINGS[5]}", id="the others at once"),
+]
+
+
+@pytest.mark.parametrize(
+    "setting", [*TOGETHER, *(pytest.param(setting, marks=pytest.mark.exhaustive) for setting in SETTINGS)]
+)
 def test_settings_of_the_callers_connection_do_not_matter(q, own, setting):
     jobs = q.create_tube("jobs", history=True, keep=True)
     raw = q.create_tube("raw", payload="bytes")
@@ -244,7 +251,7 @@ def test_a_put_in_a_pipeline_is_part_of_it(jobs, own):
     assert (orders(own), data(jobs)) == (2, ["a"])
 
 
-@pytest.mark.parametrize("kind", ["fifo", "utube", "standard"])
+@pytest.mark.parametrize("kind", ["fifo", pytest.param("utube", marks=pytest.mark.exhaustive), "standard"])
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])
 def test_puts_and_acks_in_a_stricter_isolation(q, own, kind, level):
     jobs = q.create_tube("jobs", kind)

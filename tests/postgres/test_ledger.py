@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -18,11 +19,9 @@ WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' 
 
 
 @pytest.fixture
-def q():
-    url = postgres.lent_place()
-    with penstock.connect(url) as q:
+def q(warm: str) -> Iterator[penstock.Queue]:
+    with penstock.connect(warm) as q:
         yield q
-    postgres.give_back(url)
 
 
 def await_blocked() -> None:

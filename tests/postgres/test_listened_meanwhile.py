@@ -14,9 +14,8 @@ from penstock.engines.postgres import tubes
 from penstock.engines.postgres.work import Work
 
 
-def test_a_take_while_the_statistics_of_its_tube_are_read_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    url = postgres.lent_place()
-    with penstock.connect(url, durability="relaxed") as q:
+def test_a_take_while_the_statistics_of_its_tube_are_read_is_told(warm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with penstock.connect(warm, durability="relaxed") as q:
         jobs = q.create_tube("jobs")
         events = Events(jobs)
         jobs.put(1)
@@ -43,4 +42,3 @@ def test_a_take_while_the_statistics_of_its_tube_are_read_is_told(monkeypatch: p
         go_on.set()
         reader.join(postgres.PATIENCE)
         assert inside.is_set() and events.names == ["put", "take"]
-    postgres.give_back(url)

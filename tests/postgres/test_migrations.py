@@ -19,7 +19,7 @@ from penstock.model import ops
 from penstock.model.ledger import Note
 from penstock.model.tube import KINDS, new_tube
 
-OPENERS = 8
+OPENERS = 5
 HERE = migrations.VERSION
 LATER = {
     "9998_later.sql": "create table @s.later (x integer); alter table @s.tubes add column later text default 'it''s';",
@@ -47,14 +47,25 @@ SHAPES = {
 _names = itertools.count()
 
 
+@pytest.fixture(scope="module")
+def filled() -> Iterator[str]:
+    """The name of a database with the schema and tubes, for copies: to make them takes long."""
+    name = "migrated"
+    server = postgres.shared_server()
+    server.create_database(name)
+    connect_and_make(server.url(name))
+    yield name
+    server.drop_database(name)
+
+
 @pytest.fixture
-def database() -> Iterator[Callable[[], str]]:
-    """Makes empty databases: in all of them the schema has one name, so that they can be compared."""
+def database(filled: str) -> Iterator[Callable[..., str]]:
+    """Makes databases, empty or filled: in all of them the schema has one name, so that they can be compared."""
     made = []
 
-    def make() -> str:
+    def make(is_filled: bool = False) -> str:
         made.append(f"migrated{next(_names)}")
-        postgres.shared_server().create_database(made[-1])
+        postgres.shared_server().create_database(made[-1], filled if is_filled else None)
         return postgres.shared_server().url(made[-1])
 
     yield make
@@ -118,8 +129,7 @@ def connect_and_make(url: str) -> None:
 
 
 def test_a_schema_made_step_by_step_equals_a_fresh_one(database, monkeypatch):
-    stepwise, fresh, by_script = database(), database(), database()
-    connect_and_make(stepwise)
+    stepwise, fresh, by_script = database(is_filled=True), database(), database()
     add_steps(monkeypatch, 1)
     assert migrate.run(stepwise).endswith(f"has version {HERE + 1}; it had {HERE}\n")
     monkeypatch.undo()
@@ -133,7 +143,7 @@ def test_a_schema_made_step_by_step_equals_a_fresh_one(database, monkeypatch):
 
 
 def test_a_schema_of_an_earlier_version_gains_ledgers(database, monkeypatch):
-    old, fresh = database(), database()
+    old, fresh = database(), database(is_filled=True)
     monkeypatch.setattr(migrations, "STEPS", migrations.STEPS[:2])
     monkeypatch.setattr(migrations, "VERSION", 2)
     connect_and_make(old)
@@ -141,13 +151,11 @@ def test_a_schema_of_an_earlier_version_gains_ledgers(database, monkeypatch):
     with penstock.connect(old) as q:
         q._engine.execute(ops.WriteLedger("a", 0, ("x",)))
         assert q._engine.execute(ops.LastNotes("a")) == [Note(0, "x")]
-    connect_and_make(fresh)
     assert shape(old) == shape(fresh)
 
 
 def test_a_script_for_an_old_schema_brings_its_tubes_along(database, monkeypatch, source):
-    old, fresh = database(), database()
-    connect_and_make(old)
+    old, fresh = database(is_filled=True), database()
     source("tube/counts.sql", lambda text: text.replace("left join", "left outer join"))
     add_steps(monkeypatch, 2)
     run(old, migrate.run(old, only_script=True))
@@ -156,9 +164,9 @@ def test_a_script_for_an_old_schema_brings_its_tubes_along(database, monkeypatch
 
 
 def test_what_is_up_to_date_is_left_alone(database):
-    url = database()
+    url = database(is_filled=True)
     with penstock.connect(url) as q:
-        q.create_tube("jobs").put_many(list("abc"))
+        q.tube("jobs").put_many(list("abc"))
     before = shape(url), ask(url, "select oid, xmin from pg_proc where pronamespace = 'penstock'::regnamespace")
     assert migrate.run(url).endswith(f"it had {HERE}\n")
     with penstock.connect(url) as q:
@@ -170,8 +178,7 @@ def test_what_is_up_to_date_is_left_alone(database):
 
 
 def test_a_script_may_be_run_again(database):
-    url = database()
-    connect_and_make(url)
+    url = database(is_filled=True)
     with penstock.connect(url) as q:
         q.tube("jobs").put_many(list("abc"))
     before = shape(url)
@@ -182,9 +189,9 @@ def test_a_script_may_be_run_again(database):
         assert [q.tube("jobs").take().data for _ in range(3)] == ["a", "b", "c"]
 
 
+@pytest.mark.exhaustive  # functions of another shape, below, change too
 def test_a_changed_function_reaches_stores_and_tubes_that_exist(database, source):
-    url, fresh = database(), database()
-    connect_and_make(url)
+    url, fresh = database(is_filled=True), database()
     source("tube/counts.sql", lambda text: text.replace("language sql stable", "language sql stable cost 77"))
     source("functions/rules.sql", lambda text: text.replace("select 3153600000000000", "select 3153600000000000 + 0"))
     source("functions/api.sql", lambda text: text.replace("-- Give back", "-- Gives back"))
@@ -199,7 +206,7 @@ def test_a_changed_function_reaches_stores_and_tubes_that_exist(database, source
 
 
 def test_functions_of_another_shape_leave_no_trace(database, source):
-    old, fresh = database(), database()
+    old, fresh = database(), database(is_filled=True)
     totals = "@s.totals_@n(out state text, out n bigint)"
     former = "create or replace function @s.former() returns integer language sql as $$ select 1 $$;\n"
     with pytest.MonkeyPatch.context() as patch:
@@ -220,13 +227,11 @@ def test_functions_of_another_shape_leave_no_trace(database, source):
         assert q.tube("jobs").statistics().tasks["total"] == 0
     assert ask(old, "select penstock.mine()") == [(2,)]
     run(old, "drop function penstock.mine()")
-    connect_and_make(fresh)
     assert shape(old) == shape(fresh)
 
 
 def test_grants_outlive_an_upgrade(database, source):
-    url = database()
-    connect_and_make(url)
+    url = database(is_filled=True)
     run(url, "create role grants_outlive")
     try:
         run(url, "select penstock.allow('grants_outlive', 'put')")
@@ -240,8 +245,7 @@ def test_grants_outlive_an_upgrade(database, source):
 
 
 def test_a_later_version_is_refused_and_left_as_it_is(database):
-    url = database()
-    migrate.run(url)
+    url = database(is_filled=True)
     script = migrate.run(url, only_script=True)
     for later, text in (
         ((99, "other", "0"), "has version 99, this Penstock knows up to"),
@@ -259,31 +263,31 @@ def test_a_later_version_is_refused_and_left_as_it_is(database):
 
 
 def test_a_tube_is_not_made_with_functions_of_another_release(database):
-    url = database()
+    url = database(is_filled=True)
     with penstock.connect(url) as q:
         pretend(url, HERE, "other", "999.0")
         with pytest.raises(penstock.SchemaMismatch, match="the functions of schema"):
-            q.create_tube("jobs")
+            q.create_tube("new")
         pretend(url, HERE, migrations.fingerprint(), "999.0")
-        q.create_tube("jobs")
+        q.create_tube("new")
 
 
 def test_a_tube_that_is_refused_for_its_functions_leaves_nothing(database):
-    url = database()
-    penstock.connect(url).close()
+    url = database(is_filled=True)
+    before = ask(url, "select name from penstock.tubes")
     pretend(url, HERE, "other", "999.0")
-    asked = ops.CreateTube(new_tube("jobs", KINDS["standard"], False, {}))
+    asked = ops.CreateTube(new_tube("new", KINDS["standard"], False, {}))
     with psycopg.connect(url) as connection:
         with pytest.raises(penstock.SchemaMismatch, match="connect again"):
             tubes.create(connection, "penstock", asked)
         connection.commit()  # as a refusal that is one of several answers
-    assert ask(url, "select name from penstock.tubes") == []
+    assert ask(url, "select name from penstock.tubes") == before
 
 
 def test_a_call_that_meets_other_functions_says_so(database):
-    url = database()
+    url = database(is_filled=True)
     with penstock.connect(url) as q:
-        jobs = q.create_tube("jobs", "fifo")
+        jobs = q.tube("jobs")
         run(url, "drop function penstock.act_many")
         with pytest.raises(penstock.SchemaMismatch, match=r"penstock\.act_many"):
             jobs.kick()
@@ -291,8 +295,7 @@ def test_a_call_that_meets_other_functions_says_so(database):
 
 
 def test_a_step_that_fails_leaves_the_schema_as_it_was(database, monkeypatch):
-    url = database()
-    connect_and_make(url)
+    url = database(is_filled=True)
     before = shape(url)
     monkeypatch.setitem(LATER, "9998_later.sql", "create table @s.half (x integer); create table @s.store (x integer);")
     add_steps(monkeypatch, 1)
@@ -326,20 +329,19 @@ def test_many_processes_may_open_an_empty_database_at_one_moment(database):
         assert [child.exit() for child in openers] == [0] * OPENERS
 
 
-def test_the_script_comes_out_of_a_program(database):
+def test_the_script_comes_out_of_a_program(database, capsys):
     url = database()
     command = [sys.executable, "-m", "penstock.engines.postgres.migrate"]
     printed = subprocess.run([*command, "--sql", url], capture_output=True, text=True, check=True)
     assert ask(url, "select to_regnamespace('penstock')") == [(None,)]
     run(url, printed.stdout)
-    done = subprocess.run([*command, url], capture_output=True, text=True, check=True)
-    assert done.stdout == f"schema 'penstock' has version {HERE}; it had {HERE}\n"
+    assert migrate.main([url]) == 0
+    assert capsys.readouterr().out == f"schema 'penstock' has version {HERE}; it had {HERE}\n"
 
 
+@pytest.mark.exhaustive  # what the doctor says to do is the same
 def test_functions_are_made_anew_when_told_to(database):
-    url = database()
-    with penstock.connect(url) as q:
-        q.create_tube("jobs", "fifo")
+    url = database(is_filled=True)
     (number,) = ask(url, "select number from penstock.tubes")[0]
     count = "select count(*) from pg_proc where pronamespace = 'penstock'::regnamespace"
     before = ask(url, count)

@@ -15,8 +15,8 @@ VERBS = {"delete": lambda tube, task: tube.delete(task.id), "release": lambda tu
 
 
 @pytest.fixture
-def place(lent: str) -> str:
-    return lent
+def place(warm: str) -> str:
+    return warm
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -51,7 +51,7 @@ def test_other_calls_of_the_process_go_on(place, verb):
 
 
 def test_a_caller_that_waits_for_its_own_transaction_is_told(place):
-    with penstock.connect(f"{place}&patience=1") as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(f"{place}&patience=0.5") as q, psycopg.connect(place.split("?")[0]) as connection:
         tube = q.create_tube("jobs")
         tube.put("inside", key="k", transaction=connection)
         with pytest.raises(penstock.EngineUnavailable, match="an open transaction holds") as refusal:
@@ -76,7 +76,7 @@ def test_a_put_that_may_wait_for_room_waits_for_a_transaction_too(place):
 
 
 def test_a_transaction_that_waits_for_another_is_told(place):
-    with penstock.connect(f"{place}&patience=1") as q, psycopg.connect(place.split("?")[0]) as connection:
+    with penstock.connect(f"{place}&patience=0.5") as q, psycopg.connect(place.split("?")[0]) as connection:
         tube = q.create_tube("jobs")
         tube.put("other", key="k", transaction=connection)
         with pytest.raises(penstock.EngineUnavailable, match="an open transaction holds"), q.transaction() as tx:
@@ -88,7 +88,7 @@ def test_a_transaction_that_waits_for_another_is_told(place):
 
 
 def test_a_queue_is_closed_while_a_call_waits_for_a_transaction(place):
-    q = penstock.connect(f"{place}&patience=1")
+    q = penstock.connect(f"{place}&patience=0.5")
     tube = q.create_tube("jobs")
     outcome: list[Exception] = []
 

@@ -14,11 +14,11 @@ from penstock.model import ops
 
 APPEARS = """
     set search_path to {s};
-    create sequence looks;
+    create sequence looks_{n};
     alter function line_{n} rename to real_line_{n};
     create function line_{n}(out pri bigint, out seq bigint) language plpgsql as $$
     begin
-        if nextval('{s}.looks') = {at} then
+        if nextval('{s}.looks_{n}') = {at} then
             update {s}.tasks_{n} set state = 'ready';
         end if;
         select * into pri, seq from {s}.real_line_{n}();
@@ -28,15 +28,16 @@ APPEARS = """
 
 
 @pytest.mark.parametrize("takers", [2, 4, 5, 64])
-def test_nobody_gets_what_appears_after_one_before_him_got_nothing(place: str, takers: int) -> None:
-    with penstock.connect(place, clock=testing.ManualClock()) as q:
+def test_nobody_gets_what_appears_after_one_before_him_got_nothing(lent: str, takers: int) -> None:
+    with penstock.connect(lent, clock=testing.ManualClock()) as q:
         jobs = q.create_tube("jobs", "fifo")
         jobs.bury(jobs.put("late").id)
         store: Any = q._engine.store
         takes = [ops.Take("jobs", 1, q._session) for _ in range(takers)]
         assert store.commit(takes[:1], True).answers == [[]]
-        (schema,) = parse_qs(urlsplit(place).query)["schema"]
-        with postgres.shared_server().connect(postgres.DATABASE) as connection:
+        parts = urlsplit(lent)
+        (schema,) = parse_qs(parts.query)["schema"]
+        with postgres.shared_server().connect(parts.path[1:]) as connection:
             connection.execute(APPEARS.format(s=schema, n=store._tubes["jobs"].number, at=2))
         assert store.commit(takes, True).answers == [[]] * takers
         (got,) = store.commit(takes[:1], True).answers

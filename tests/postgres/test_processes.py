@@ -24,25 +24,35 @@ from penstock.testing import ManualClock
 
 
 @pytest.fixture
-def url(place: str) -> str:
-    with penstock.connect(place) as q:
+def url(lent: str) -> str:
+    with penstock.connect(lent) as q:
         q.create_tube("jobs", "fifo")
-    return place
+    return lent
 
 
 def look(url: str) -> psycopg.Connection[Any]:
-    (schema,) = parse_qs(urlsplit(url).query)["schema"]
-    connection = postgres.shared_server().connect(postgres.DATABASE)
+    parts = urlsplit(url)
+    (schema,) = parse_qs(parts.query)["schema"]
+    connection = postgres.shared_server().connect(parts.path[1:])
     connection.execute(f"set search_path to {schema}")
     return connection
 
 
-@pytest.mark.parametrize("kind", ["fifo", "utube", "standard"])
-def test_four_processes_put_and_take_and_each_task_is_done_once(place, kind):
-    number = 40
-    with penstock.connect(place) as q, family() as children:
+def tasks_of(connection: psycopg.Connection[Any], tube: str) -> str:
+    """The name of the table of a tube's tasks."""
+    row = connection.execute("select 'tasks_' || number from tubes where name = %s", [tube]).fetchone()
+    assert row is not None
+    return row[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "number"),
+    [("fifo", 20), *(pytest.param(kind, 100, marks=pytest.mark.exhaustive) for kind in ("fifo", "utube", "standard"))],
+)
+def test_four_processes_put_and_take_and_each_task_is_done_once(lent, kind, number):
+    with penstock.connect(lent) as q, family() as children:
         q.create_tube("jobs", kind)
-        workers = [children.start(common.put_and_take, place, name, number) for name in "abcd"]
+        workers = [children.start(common.put_and_take, lent, name, number) for name in "abcd"]
         for worker in workers:
             assert worker.line() == ["ready"]
         for worker in workers:
@@ -54,7 +64,7 @@ def test_four_processes_put_and_take_and_each_task_is_done_once(place, kind):
         statistics = q.tube("jobs").statistics()
         assert statistics.tasks["total"] == 0
         assert [statistics.calls[name] for name in ("put", "take", "ack")] == [4 * number] * 3
-        invariants.check(place)
+        invariants.check(lent)
 
 
 def test_a_killed_holders_tasks_come_back_without_anybodys_help(url):
@@ -69,7 +79,7 @@ def test_a_killed_holders_tasks_come_back_without_anybodys_help(url):
         with look(url) as connection:
             # The time of its session is over; to wait for it would show no more.
             connection.execute("update sessions set expires_at = 1, ttl = 1 where ttl = 1000000000")
-            taken = "select count(*) from tasks_1 where state = 'taken'"
+            taken = f"select count(*) from {tasks_of(connection, 'jobs')} where state = 'taken'"  # noqa: S608
             until(lambda: connection.execute(taken).fetchone() == (0,), "the dead keep their tasks")
         assert [task.id for task in jobs.take_many(5)] == [1, 2, 3]
         assert jobs.statistics().calls["release"] == 2
@@ -124,11 +134,11 @@ def test_a_holder_that_computes_for_longer_than_its_session_lives_keeps_it(url):
     with penstock.connect(url) as q:
         q.tube("jobs").put("work")
     with family() as children, look(url) as connection:
-        holder = children.start(roles.compute, url, 1.0)
+        holder = children.start(roles.compute, url, 0.4)
         assert holder.line() == ["holds", 1]
         ask = "select expires_at from sessions"
         born = connection.execute(ask).fetchone()[0]
-        until(lambda: connection.execute(ask).fetchone()[0] > born + 1_000_000, "nobody keeps the session alive")
+        until(lambda: connection.execute(ask).fetchone()[0] > born + 400_000, "nobody keeps the session alive")
         os.kill(holder.pid, signal.SIGUSR1)
         assert holder.line() == ["acked", "success"]
         assert holder.exit() == 0
@@ -154,10 +164,11 @@ def test_a_change_of_tubes_in_one_process_is_seen_by_another(url):
 # -- keepers -------------------------------------------------------------------------------------------
 
 
-def test_of_many_keepers_one_sweeps(url):
-    """Six processes tick every second; what they write is what one of them would."""
+@pytest.mark.parametrize(("processes", "sweeps"), [(4, 2), pytest.param(8, 12, marks=pytest.mark.exhaustive)])
+def test_of_many_keepers_one_sweeps(url, processes, sweeps):
+    """Several processes tick every second; what they write is what one of them would."""
     with family() as children, look(url) as connection:
-        waiters = [children.start(roles.wait_for_ever, url) for _ in range(6)]
+        waiters = [children.start(roles.wait_for_ever, url) for _ in range(processes)]
         for waiter in waiters:
             assert waiter.line() == ["ready"]
         ask = "select swept_at from marker"
@@ -165,7 +176,7 @@ def test_of_many_keepers_one_sweeps(url):
 
         def swept_often() -> bool:
             seen.add(connection.execute(ask).fetchone()[0])
-            return len(seen) > 5
+            return len(seen) > sweeps
 
         until(swept_often, "nobody sweeps")
         moments = sorted(seen)
@@ -183,15 +194,15 @@ def test_a_keeper_leaves_to_another_what_that_is_doing(url):
         one.execute("commit")
 
 
-def test_a_manual_clock_always_sweeps(place):
+def test_a_manual_clock_always_sweeps(lent):
     clock = ManualClock()
-    with penstock.connect(place, clock=clock) as q:
+    with penstock.connect(lent, clock=clock) as q:
         jobs = q.create_tube("jobs")
-        with look(place) as connection:
+        with look(lent) as connection:
             for n in range(3):
                 jobs.put(n, delay=0.1)
                 clock.advance(0.1)
-                states = connection.execute("select distinct state from tasks_1").fetchall()
+                states = connection.execute(f"select distinct state from {tasks_of(connection, 'jobs')}").fetchall()  # noqa: S608
                 assert states == [("ready",)]
 
 
@@ -200,12 +211,13 @@ def test_a_due_task_that_somebody_has_locked_does_not_keep_the_keeper_busy(url, 
         later = q.create_tube("later")
         task = later.put("x", delay=1000)
         with look(url) as connection:
-            connection.execute("update tasks_2 set due_at = 1; commit; begin; select from tasks_2 for update")
+            tasks = tasks_of(connection, "later")
+            connection.execute(f"update {tasks} set due_at = 1; commit; begin; select from {tasks} for update")  # noqa: S608
             store: Any = q._engine.store
             ticks: list[int] = []
             tick = type(store).tick
             monkeypatch.setattr(store, "tick", lambda: (ticks.append(store.clock.now()), tick(store))[1])
-            until(lambda: len(ticks) > 4, "nobody ticks")
+            until(lambda: len(ticks) > 2, "nobody ticks")
             connection.execute("commit")
         gaps = [later - earlier for earlier, later in pairwise(ticks)]
         assert min(gaps) >= 10_000

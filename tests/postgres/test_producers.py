@@ -22,10 +22,8 @@ Connection = psycopg.Connection[Any]
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture
@@ -75,6 +73,8 @@ def nobody_waits(url: str, callers: list[int]) -> Iterator[Callable[..., Any]]:
             background = Background(call)
             while background.running:
                 assert watcher.execute(ask, [callers]).fetchall() == []
+                # Who waits does so for as long as the transaction is open, so it is seen at the next look.
+                background._thread.join(0.005)
             return background.result()
 
         yield do
@@ -92,7 +92,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(params=KINDS)
+# Without lanes and with them; the two others share their statements and differ in limits that do not matter here.
+IN_EVERY_RUN = ("fifo", "standard")
+
+
+@pytest.fixture(
+    params=[pytest.param(kind, marks=() if kind in IN_EVERY_RUN else pytest.mark.exhaustive) for kind in KINDS]
+)
 def jobs(q: penstock.Queue, request: pytest.FixtureRequest) -> penstock.Tube:
     return q.create_tube("jobs", request.param, **KINDS[request.param])
 
@@ -102,13 +108,13 @@ def lanes(tube: penstock.Tube, *names: str) -> list[dict[str, str]]:
     return [{"lane": name} if tube.kind in ("utube", "standard") else {} for name in names]
 
 
-@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("end", [pytest.param("commit", marks=pytest.mark.exhaustive), "rollback"])
 def test_producers_on_the_same_and_on_crossing_lanes_never_meet(jobs, connect, nobody_waits, end):
     first, second = connect(), connect()
     a, b = lanes(jobs, "a", "b")
 
     def cross() -> None:
-        for number in range(20):
+        for number in range(8):
             jobs.put([number, "first", "a"], **a, transaction=first)
             jobs.put([number, "second", "b"], **b, transaction=second)
             jobs.put([number, "first", "b"], **b, transaction=first)
@@ -118,7 +124,7 @@ def test_producers_on_the_same_and_on_crossing_lanes_never_meet(jobs, connect, n
     assert jobs.take() is None
     first.commit()
     getattr(second, end)()
-    expected = 80 if end == "commit" else 40
+    expected = 32 if end == "commit" else 16
     assert len(jobs.tasks(limit=100)) == jobs.statistics().tasks["ready"] == jobs.statistics().calls["put"] == expected
     assert jobs.take() is not None
 
@@ -130,7 +136,7 @@ def test_producers_in_threads_that_cross_never_deadlock(q, jobs, connect, nobody
 
     def produce(number: int) -> None:
         mine = connections[number]
-        for turn in range(10):
+        for turn in range(6):
             for option in lanes(jobs, *(names[number:] + names[:number])):
                 jobs.put([number, turn], **option, transaction=mine)
             (mine.rollback if turn % 2 else mine.commit)()
@@ -141,7 +147,7 @@ def test_producers_in_threads_that_cross_never_deadlock(q, jobs, connect, nobody
             producer.result()
 
     nobody_waits(all_at_once)
-    assert jobs.statistics().tasks["ready"] == jobs.statistics().calls["put"] == len(jobs.tasks(limit=1000)) == 80
+    assert jobs.statistics().tasks["ready"] == jobs.statistics().calls["put"] == len(jobs.tasks(limit=1000)) == 48
 
 
 def test_takers_pass_by_what_is_not_committed(q, jobs, connect, nobody_waits):
@@ -211,8 +217,9 @@ def test_what_is_open_holds_back_nobody_who_looks_after_the_tube(q, jobs, connec
     nobody_waits(lambda: jobs.alter(max_attempts=9))
     nobody_waits(jobs.release_all)
     assert nobody_waits(jobs.truncate) == 1
-    with pytest.raises(TubeBusy):
-        jobs.drop(force=True)
+    if jobs.kind == "utube":  # one is enough: it waits for a while before it gives up
+        with pytest.raises(TubeBusy):
+            jobs.drop(force=True)
     own.commit()
     assert data(jobs) == ["open"]
     assert jobs.statistics().tasks["total"] == 1
@@ -335,6 +342,7 @@ def test_two_producers_of_full_tubes_count_their_own_and_do_not_wait(q, connect,
     assert data(jobs) == [5, 6]
 
 
+@pytest.mark.exhaustive  # it waits for the transaction, and gives up, as a drop does
 def test_a_tube_becomes_strict_only_when_no_transaction_uses_it(q, connect, nobody_waits):
     jobs = q.create_tube("jobs", "utube")
     own = connect()

@@ -18,8 +18,8 @@ from penstock.testing import waiting
 
 
 @pytest.fixture
-def place(lent: str) -> str:
-    return lent
+def place(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_many_puts_do_not_ask_each(q):
     assert store._asked_at == {"jobs": far} and store._to_ask == {"jobs"}
 
 
-@pytest.mark.parametrize("notify", ["on", "off"])
+@pytest.mark.parametrize("notify", ["on", pytest.param("off", marks=pytest.mark.exhaustive)])
 def test_a_rated_lane_is_drained_by_waiting_takes(place, notify):
     with penstock.connect(f"{place}&notify={notify}") as q:
         jobs = q.create_tube("jobs", lane_rate=10)

@@ -14,25 +14,38 @@ from tests.support.postgres import Server, until
 
 import penstock
 from penstock import AccessDenied, EngineUnavailable, NotWritable, PenstockError, SchemaMismatch
+from penstock.engines.postgres import migrate
 from penstock.engines.postgres.connections import refused
 from penstock.testing import waiting
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
+    """With a database that has the schema, for copies: to make it takes longer than most of these tests."""
     with Server.start(max_connections="20") as server:
+        server.create_database("model")
+        migrate.run(server.url("model"))
         yield server
 
 
 @pytest.fixture
-def url(server: Server, request: pytest.FixtureRequest) -> Iterator[str]:
+def template() -> str:
+    return "model"
+
+
+@pytest.fixture
+def url(server: Server, template: str) -> Iterator[str]:
     if not server.is_running:
         server.start_again()
-    server.create_database("here")
+    server.create_database("here", template)
     yield server.url("here", patience="100")
     if not server.is_running:
         server.start_again()
     server.drop_database("here")
+
+
+without_schema = pytest.mark.parametrize("template", ["template1"])
+"""For roles that make the schema themselves."""
 
 
 def value(server: Server, ask: str) -> Any:
@@ -40,8 +53,14 @@ def value(server: Server, ask: str) -> Any:
         return connection.execute(ask).fetchone()[0]
 
 
-@pytest.mark.parametrize("notify", ["on", "off"])
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize(
+    ("mode", "notify"),
+    [
+        ("fast", "on"),
+        ("immediate", "off"),
+        *(pytest.param(*it, marks=pytest.mark.exhaustive) for it in (("fast", "off"), ("immediate", "on"))),
+    ],
+)
 def test_everybody_goes_on_after_a_restart(server, url, mode, notify):
     with penstock.connect(f"{url}&notify={notify}", session_ttl=60) as q:
         jobs = q.create_tube("jobs", "fifo")
@@ -77,7 +96,7 @@ def test_calls_wait_for_a_server_that_is_away(server, url):
 
 
 def test_a_call_gives_up_when_its_patience_is_over_and_the_queue_goes_on_later(server, url):
-    with penstock.connect(url.replace("patience=100", "patience=0.2")) as q:
+    with penstock.connect(url.replace("patience=100", "patience=0.1")) as q:
         jobs = q.create_tube("jobs", "fifo")
         taker = Background(lambda: jobs.take(timeout=60))
         until(lambda: waiting(q) == 1, "nobody waits")
@@ -92,12 +111,13 @@ def test_a_call_gives_up_when_its_patience_is_over_and_the_queue_goes_on_later(s
         assert taker.result().data == "y"
 
 
-def test_sessions_are_kept_alive_after_a_restart(server, url):
+@pytest.mark.parametrize("restarts", [1, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_sessions_are_kept_alive_after_a_restart(server, url, restarts):
     with penstock.connect(url, session_ttl=1.5) as q:
         jobs = q.create_tube("jobs", "fifo")
         jobs.put("work")
         held = jobs.take()
-        for _ in range(2):
+        for _ in range(restarts):
             server.restart("fast")
             expires = value(server, "select expires_at from penstock.sessions")
             until(
@@ -107,7 +127,8 @@ def test_sessions_are_kept_alive_after_a_restart(server, url):
         assert held.ack().reason == "success"
 
 
-def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server, url):
+@pytest.mark.parametrize("kills", [3, pytest.param(60, marks=pytest.mark.exhaustive)])
+def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server, url, kills):
     done: list[str] = []
     put: list[str] = []
     stop, all_put = threading.Event(), threading.Event()
@@ -131,7 +152,7 @@ def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server
 
         producers = [Background(lambda n=n: produce(n)) for n in "ab"]
         consumers = [Background(consume) for _ in range(2)]
-        for _ in range(12):
+        for _ in range(kills):
             before = len(done)
             server.kill_backends("here")
             until(lambda before=before: len(done) > before + 3, "nobody goes on")
@@ -146,7 +167,7 @@ def test_nothing_is_lost_and_nothing_done_twice_while_backends_are_killed(server
 
 
 def test_a_full_server_is_worked_with_over_the_connection_one_has(server, url):
-    with ExitStack() as crowd, penstock.connect(f"{url}&notify=off", session_ttl=1) as q:
+    with ExitStack() as crowd, penstock.connect(f"{url}&notify=off", session_ttl=0.3) as q:
         jobs = q.create_tube("jobs", "fifo")
         jobs.put("work")
         held = jobs.take()
@@ -167,19 +188,20 @@ def test_a_full_server_is_worked_with_over_the_connection_one_has(server, url):
         assert caught.value.outcome == "not_done"
         expires = q._engine.store._alive_at
         first = dict(expires)
-        until(lambda: all(expires[uuid] > first[uuid] + 2_000_000 for uuid in first), "the keeper stops")
+        until(lambda: all(expires[uuid] > first[uuid] + 600_000 for uuid in first), "the keeper stops")
         assert held.ack().reason == "success", "the session was kept alive over the one connection"
 
 
+@without_schema
 def test_a_role_with_a_single_connection_is_enough(server, url):
     with server.connect("here") as admin:
         admin.execute("create role lonely login connection limit 1; grant create on database here to lonely")
     mine = url.replace("postgres@", "lonely@")
     try:
-        with penstock.connect(mine, session_ttl=1) as q:
+        with penstock.connect(mine, session_ttl=0.3) as q:
             jobs = q.create_tube("jobs", "fifo")
             expires = "select expires_at from penstock.sessions"
-            end = value(server, expires) + 2_000_000
+            end = value(server, expires) + 600_000
             until(lambda: value(server, expires) > end, "the session is not kept alive over the one connection")
             taker = Background(lambda: jobs.take(timeout=60))
             until(lambda: waiting(q) == 1, "nobody waits")
@@ -239,6 +261,7 @@ def test_a_role_without_rights_is_denied(server, url):
             admin.execute("drop owned by stranger cascade; drop role stranger")
 
 
+@without_schema
 def test_rights_that_are_taken_away_are_missed_as_ours(server, url):
     with server.connect("here") as admin:
         admin.execute("create role worker login; grant create on database here to worker")

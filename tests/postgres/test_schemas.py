@@ -15,7 +15,10 @@ from penstock.engines.postgres import templates
 from penstock.engines.postgres.place import Place
 from penstock.testing import waiting
 
+ALL_AT_ONCE = "It's a.b, 'Größe' \"hi\" {0}); drop schema public; --".ljust(61, "x")
+"""Of 63 bytes, which is as long as a name may be."""
 ODD = [
+    "x" * 63,
     "Upper",
     "two words",
     "it's",
@@ -23,7 +26,6 @@ ODD = [
     "select",
     "größe",
     "a.b",
-    "x" * 63,
     "'); drop schema public; --",
     "{0}",
 ]
@@ -41,7 +43,7 @@ def pair() -> Iterator[tuple[str, str]]:
         postgres.drop_place(url)
 
 
-@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("name", [ALL_AT_ONCE, *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ODD)])
 def test_a_schema_may_have_any_name(name):
     url = made(name)
     try:

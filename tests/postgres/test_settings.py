@@ -66,7 +66,7 @@ def test_strings_are_standard_ones(database):
     use(shared_server().url(database))
 
 
-@pytest.mark.parametrize("by_hand", [True, False])
+@pytest.mark.parametrize("by_hand", [True, pytest.param(False, marks=pytest.mark.exhaustive)])
 def test_the_schema_is_made_where_strings_are_not_standard_ones(database, by_hand):
     order("alter database {name} set standard_conforming_strings = off", name=database)
     url = shared_server().url(database)
@@ -78,7 +78,7 @@ def test_the_schema_is_made_where_strings_are_not_standard_ones(database, by_han
     use(url)
 
 
-@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", "EUC_JP"])
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII", pytest.param("EUC_JP", marks=pytest.mark.exhaustive)])
 def test_a_database_of_another_encoding_is_refused(encoding):
     name = f"settings_{encoding.lower()}"
     order(f"create database {{name}} encoding '{encoding}' locale 'C' template template0", name=name)
@@ -105,6 +105,7 @@ def test_a_database_that_is_for_reading_names_the_setting(database):
         assert q.tube("jobs").take().data == "there"
 
 
+@pytest.mark.exhaustive  # a database that becomes one is in the tests of recovery
 def test_a_server_that_becomes_one_for_reading_names_the_setting(servers):
     server = servers.enter_context(Server.start())
     with penstock.connect(server.url()) as q:

@@ -15,14 +15,14 @@ import penstock
 from penstock.engines.postgres.work import Work
 from penstock.model import ops
 
-SESSIONS = 100
+SESSIONS = 60
 
 
 @pytest.fixture
-def queues(place: str) -> Iterator[list[Any]]:
+def queues(warm: str) -> Iterator[list[Any]]:
     """Each has a session of its own, on one store."""
     with ExitStack() as stack:
-        yield [stack.enter_context(penstock.connect(place, session_ttl=60)) for _ in range(SESSIONS)]
+        yield [stack.enter_context(penstock.connect(warm, session_ttl=60)) for _ in range(SESSIONS)]
 
 
 @pytest.fixture
@@ -69,8 +69,8 @@ def test_a_session_that_had_ended_is_there_again(queues: list[Any]) -> None:
     assert engine.execute(ops.Identify(signs[1].session.uuid, signs[0].session)).uuid == signs[1].session.uuid
 
 
-def test_so_it_is_for_the_connections_of_a_server(place: str, statements: list[str]) -> None:
-    with Running(place) as running:
+def test_so_it_is_for_the_connections_of_a_server(warm: str, statements: list[str]) -> None:
+    with Running(warm) as running:
         with penstock.connect(running.url) as q:
             q.create_tube("jobs", "fifo")
         clients = [Client(running.server.port()) for _ in range(20)]

@@ -37,10 +37,8 @@ COUNTED = ("ready", "taken", "delayed", "buried", "total", "kept", "done")
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture
@@ -161,19 +159,21 @@ def test_a_task_goes_through_its_life(q, psql):
     assert jobs.result(int(id)) == [1]
 
 
-@pytest.mark.parametrize(("moves", "state", "reason", "code"), STATES, ids=lambda value: str(value))
-def test_states_have_the_numbers_of_pgqueue(q, psql, moves, state, reason, code):
-    q.create_tube("jobs", keep=True).put(1)
-    token = None
-    for move in moves.split():
-        if move == "take":
-            _, token = psql.take("jobs")
-        elif move == "cancel":
-            psql.one("select penstock.cancel('jobs', '1')")
-        else:
-            verb, more = ("fail", ", abort => true") if move == "abort" else (move, "")
-            psql.one(f"select penstock.{verb}('jobs', '1', %s, %s{more})", token, psql.session)
-    assert psql.rows("select state, reason, code from penstock.tasks('jobs')") == [(state, reason, code)]
+def test_states_have_the_numbers_of_pgqueue(q, psql):
+    jobs = q.create_tube("jobs", keep=True)
+    for moves, state, reason, code in STATES:
+        id = str(jobs.put(1).id)
+        token = None
+        for move in moves.split():
+            if move == "take":
+                _, token = psql.take("jobs")
+            elif move == "cancel":
+                psql.one("select penstock.cancel('jobs', %s)", id)
+            else:
+                verb, more = ("fail", ", abort => true") if move == "abort" else (move, "")
+                psql.one(f"select penstock.{verb}('jobs', %s, %s, %s{more})", id, token, psql.session)
+        assert psql.rows("select state, reason, code from penstock.tasks('jobs')") == [(state, reason, code)], moves
+        jobs.delete(int(id))
 
 
 def test_expired_and_lost_tasks_have_their_numbers_too(q, psql):
@@ -238,7 +238,9 @@ def test_a_session_holds_and_gives_back(q, psql):
     assert psql.refused("select penstock.new_session('x', 0)")[0] == "PS064"
 
 
-@pytest.mark.parametrize("verb", ["ack", "release", "bury", "fail"])
+@pytest.mark.parametrize(
+    "verb", ["ack", "release", *(pytest.param(verb, marks=pytest.mark.exhaustive) for verb in ("bury", "fail"))]
+)
 def test_a_session_that_is_over_finishes_nothing(q, psql, verb):
     jobs = q.create_tube("jobs")
     jobs.put(1)

@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import orm
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_sessionmaker, create_async_engine
-from tests.support import postgres
 from tests.support.invariants import check
 
 import penstock
@@ -28,10 +27,8 @@ class Order(Base):
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    url = postgres.lent_place()
-    yield url
-    postgres.give_back(url)
+def url(warm: str) -> str:
+    return warm
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Many at once on one tube: takers, producers with open transactions, deaths, rollbacks, and changes of limits.
 
-Bounded by counts and seeded; TORTURE=20 makes every run twenty times as long, TORTURE_SEED repeats one.
+Bounded by counts and seeded: TORTURE_SEED=... in the environment repeats what was printed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from penstock.model import ops
 from penstock.model.errors import LeaseLost, NotTaken, PenstockError, TaskNotFound, WrongState
 from penstock.model.task import Draft, Record
 
-LENGTH = int(os.environ.get("TORTURE", "1"))
-TAKERS, PRODUCERS, TICKERS, PUTS = 8, 6, 2, 10
-PATIENCE = 60.0 + 30 * LENGTH
+TICKERS = 2
+PATIENCE = 200.0
 SHORT = 50_000
 """A ttr, in microseconds, after which a holder that forgot its task loses it."""
 RATE, BURST = 200.0, 3
@@ -33,6 +32,22 @@ CONFIGURED = {"two": {"concurrency": 2}, "three": {"concurrency": 3}, "rated": {
 CHANGED = ("changed0", "changed1", "changed2")
 """Lanes whose limits change all the time."""
 MOST = 3
+
+
+class Size(NamedTuple):
+    """How many there are of whom."""
+
+    takers: int
+    neighbours: int
+    producers: int
+    puts: int
+    """Of each producer, or transactions of several."""
+
+
+FEW, MANY = Size(4, 2, 3, 6), Size(8, 4, 6, 40)
+IN_EVERY_RUN = ("altered in order",)
+"""Scenes that are played in short by `make test`: it sets what the others with lanes differ in. Tubes without lanes
+have many callers at once in the tests of deadlocks too."""
 
 
 class Scene(NamedTuple):
@@ -51,6 +66,16 @@ SCENES = {
     "strict": Scene({"lane_concurrency": 1, "lane_order": "strict"}),
     "two at a time": Scene({"lane_concurrency": 2}, False),
     "no lanes": Scene({"kind": "fifottl"}, False, lanes=False),
+    "altered in order": Scene(
+        {"lane_concurrency": 1},
+        altered=(
+            {"lane_pick": "order"},
+            {"lane_rate": 500.0, "lane_burst": 2},
+            {"lane_rate": None, "lane_order": "strict"},
+            {"lane_pick": "turns"},
+            {"lane_order": "skip"},
+        ),
+    ),
     "altered": Scene(
         {"lane_concurrency": 1},
         False,
@@ -144,9 +169,9 @@ class Part(threading.Thread):
 
 
 class Producer:
-    def __init__(self, url: str, ledger: Ledger, name: str, lanes: bool) -> None:
+    def __init__(self, url: str, ledger: Ledger, name: str, lanes: bool, puts: int) -> None:
         self.caller, self.ledger, self.name = Caller(url, "jobs"), ledger, name
-        self.left = PUTS * LENGTH
+        self.left = puts
         self.lanes = [*(f"lane{n}" for n in range(6)), *CONFIGURED, *CHANGED, None, None] if lanes else [None]
 
     def drafts(self, chance: random.Random) -> list[Draft]:
@@ -500,8 +525,8 @@ def check_order(ledger: Ledger) -> None:
 
 
 class Run:
-    def __init__(self, url: str, scene: Scene, seed: str, children: Children) -> None:
-        self.url, self.scene, self.seed, self.children = url, scene, seed, children
+    def __init__(self, url: str, scene: Scene, size: Size, seed: str, children: Children) -> None:
+        self.url, self.scene, self.size, self.seed, self.children = url, scene, size, seed, children
         self.ledger = Ledger()
         self.parts: list[Part] = []
         self.looker = Looker(url, scene)
@@ -510,13 +535,13 @@ class Run:
         self.others = [self.children.start(other_process, self.url, f"{self.seed}/{n}", 2) for n in range(2)]
         for child in self.others:
             assert child.line() == ["ready"]
-        self.producers = [Producer(self.url, self.ledger, f"p{n}", self.scene.lanes) for n in range(PRODUCERS)]
-        for producer in self.producers:
+        for n in range(self.size.producers):
+            producer = Producer(self.url, self.ledger, f"p{n}", self.scene.lanes, self.size.puts)
             self.part(producer.work, producer.caller)
-        for _ in range(TAKERS):
+        for _ in range(self.size.takers):
             taker = Taker(self.url, self.ledger, self.scene.lanes)
             self.part(taker.work, taker.caller)
-        for _ in range(4):
+        for _ in range(self.size.neighbours):
             self.part(Neighbour(q, self.ledger).work)
         for _ in range(TICKERS):
             caller = Caller(self.url, "jobs")
@@ -533,7 +558,7 @@ class Run:
 
     def finish(self, caller: Caller) -> None:
         """Producers come to their end; the others go on until nothing is left."""
-        for part in self.parts[:PRODUCERS]:
+        for part in self.parts[: self.size.producers]:
             part.join(PATIENCE)
             assert not part.is_alive(), "a producer does not end"
         pause = threading.Event()
@@ -566,9 +591,15 @@ class Run:
         assert child.exit() == 0
 
 
-@pytest.mark.timeout(120 + 60 * LENGTH)
-@pytest.mark.parametrize("name", SCENES)
-def test_lanes_under_torture(place, name):
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        *(pytest.param(name, FEW, id=f"{name}-short") for name in IN_EVERY_RUN),
+        *(pytest.param(name, MANY, id=f"{name}-long", marks=pytest.mark.exhaustive) for name in SCENES),
+    ],
+)
+def test_lanes_under_torture(place, name, size):
     scene = SCENES[name]
     seed = os.environ.get("TORTURE_SEED", str(random.randrange(10**9)))
     print(f"TORTURE_SEED={seed}")
@@ -576,7 +607,7 @@ def test_lanes_under_torture(place, name):
         jobs = q.create_tube("jobs", ttr=30, **scene.options)
         for lane, options in CONFIGURED.items() if scene.lanes else ():
             jobs.lane(lane).configure(**options)
-        run = Run(place, scene, f"{seed}/{name}", children)
+        run = Run(place, scene, size, f"{seed}/{name}", children)
         counter = Caller(place, "jobs")
         before = counter.circles()
         counter.close()
@@ -595,5 +626,5 @@ def test_lanes_under_torture(place, name):
         assert statistics.tasks["total"] == 0 and statistics.calls["put"] == len(ledger.put)
         assert statistics.calls["ack"] == len(ledger.acked) and statistics.calls["delete"] == len(ledger.deleted)
         print(f"{name}: {len(ledger.put)} tasks, {run.looker.looks} looks")
-        assert caller.circles() - before <= 2
+        assert caller.circles() - before <= 2 + size.puts // 20
         caller.close()

@@ -81,8 +81,8 @@ def test_an_address_is_the_url_without_the_password(url, address):
 
 
 @pytest.mark.parametrize("scheme", ["POSTGRESQL", "Postgres"])
-def test_capitals_in_the_scheme_do_not_matter(place, scheme):
-    with penstock.connect(place) as q, penstock.connect(place.replace("postgresql", scheme)) as same:
+def test_capitals_in_the_scheme_do_not_matter(warm, scheme):
+    with penstock.connect(warm) as q, penstock.connect(warm.replace("postgresql", scheme)) as same:
         assert repr(q) == repr(same)
 
 
@@ -137,14 +137,14 @@ def test_a_pool_is_a_whole_number():
         ({"notify": "off", "prepare": "off"}, {}, "notify=off, prepare=off"),
     ],
 )
-def test_a_store_that_is_open_with_other_parameters_is_not_shared(place, first, second, told):
-    one, two = ("".join([place, *(f"&{name}={value}" for name, value in it.items())]) for it in (first, second))
+def test_a_store_that_is_open_with_other_parameters_is_not_shared(warm, first, second, told):
+    one, two = ("".join([warm, *(f"&{name}={value}" for name, value in it.items())]) for it in (first, second))
     with penstock.connect(one):
         penstock.connect(one).close()
         with pytest.raises(UsageError) as caught:
             penstock.connect(two)
         ending = f"is open in this process with {told}; use the same URL or close it first"
-        assert str(caught.value) == f"{Place.parse(place).name} {ending}"
+        assert str(caught.value) == f"{Place.parse(warm).name} {ending}"
     penstock.connect(two).close()
 
 

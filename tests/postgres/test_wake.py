@@ -21,10 +21,19 @@ from penstock.engines.postgres import listener
 from penstock.testing import waiting
 
 
-@pytest.fixture(params=["on", "off"])
-def url(request: pytest.FixtureRequest, place: str) -> str:
+@pytest.fixture
+def place(lent: str) -> str:
+    return lent
+
+
+@pytest.fixture
+def url(place: str, notify: str) -> str:
     """A place whose processes tell each other of changes, or look for them."""
-    return f"{place}&notify={request.param}"
+    return f"{place}&notify={notify}"
+
+
+both_ways = pytest.mark.parametrize("notify", ["on", "off"])
+mostly_told = pytest.mark.parametrize("notify", ["on", pytest.param("off", marks=pytest.mark.exhaustive)])
 
 
 def store_of(q: penstock.Queue) -> Any:
@@ -46,13 +55,18 @@ def hears_all(q: penstock.Queue) -> bool:
     return store._listener.hears and set(store.waits()) <= set(store._listener._said)
 
 
+def database_of(url: str) -> str:
+    return urlsplit(url).path[1:]
+
+
 def ask(url: str, text: str) -> Any:
     (schema,) = parse_qs(urlsplit(url).query)["schema"]
-    with postgres.shared_server().connect(postgres.DATABASE) as connection:
+    with postgres.shared_server().connect(database_of(url)) as connection:
         connection.execute(f"set search_path to {schema}")
         return connection.execute(text).fetchone()[0]
 
 
+@both_ways
 def test_each_put_of_another_process_wakes_one_taker(url):
     with penstock.connect(url) as q, family() as children:
         jobs = q.create_tube("jobs", "fifo")
@@ -65,6 +79,7 @@ def test_each_put_of_another_process_wakes_one_taker(url):
         assert [taker.result().data for taker in takers] == ["a", "b", "c"], "first come, first served"
 
 
+@mostly_told
 def test_takers_in_several_processes_get_a_task_each(url):
     with penstock.connect(url) as q, family() as children:
         jobs = q.create_tube("jobs", "fifo")
@@ -75,6 +90,7 @@ def test_takers_in_several_processes_get_a_task_each(url):
         assert sorted(taker.line()[1] for taker in takers for _ in range(2)) == list(range(6))
 
 
+@mostly_told
 def test_room_and_results_and_due_tasks_wake_too(url):
     with penstock.connect(url) as q, family() as children:
         jobs = q.create_tube("jobs", "limfifottl", capacity=1)
@@ -106,10 +122,10 @@ def test_nobody_is_told_when_nobody_waits(place):
     with penstock.connect(place) as q:
         jobs = q.create_tube("jobs", "fifo")
         channel = store_of(q)._listener._channel
-        with postgres.shared_server().connect(postgres.DATABASE) as ear:
+        with postgres.shared_server().connect(database_of(place)) as ear:
             ear.execute(f"listen {channel}")
             jobs.put("quiet")
-            with postgres.shared_server().connect(postgres.DATABASE) as other:
+            with postgres.shared_server().connect(database_of(place)) as other:
                 other.execute(f"notify {channel}, 'end'")
             assert [note.payload for note in ear.notifies(timeout=60, stop_after=1)] == ["end"]
             jobs.take().ack()

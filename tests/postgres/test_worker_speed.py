@@ -31,11 +31,12 @@ TUBES: dict[str, tuple[dict[str, Any], int]] = {
     "limited lanes": ({"kind": "standard", "lane_concurrency": 1}, 2 * MANY),
     "utube": ({"kind": "utube"}, 2 * MANY),
 }
+IN_EVERY_RUN = ("fifo", "standard", "limited lanes")
 
 
 @pytest.fixture
-def place(lent: str) -> str:
-    return lent
+def place(warm: str) -> str:
+    return warm
 
 
 def drafts(number: int, lanes: int) -> list[Draft]:
@@ -51,7 +52,9 @@ def calls(caller: Caller, op: ops.Op[Any]) -> tuple[list[Any], dict[str, int]]:
         return answer, dict(caller.connection.execute(asked, [caller.place.schema]).fetchall())
 
 
-@pytest.mark.parametrize("name", TUBES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in IN_EVERY_RUN else pytest.mark.exhaustive) for name in TUBES]
+)
 def test_no_function_is_called_for_each_of_many_tasks(place, name):
     options, lanes = TUBES[name]
     with penstock.connect(place, durability="relaxed") as q:
@@ -70,7 +73,7 @@ def test_no_function_is_called_for_each_of_many_tasks(place, name):
 
 def pages(kind: str) -> dict[str, int]:
     """How many a take and an ack of many touch."""
-    url = postgres.place()
+    url = postgres.lent_place()
     with penstock.connect(url, durability="relaxed") as q:
         q.create_tube("jobs", kind)
     meter = Meter(url)
@@ -83,7 +86,7 @@ def pages(kind: str) -> dict[str, int]:
     meter.of("take", lambda: [ops.Take("jobs", MANY, caller.session)])
     meter.of("ack", ack)
     caller.close()
-    postgres.drop_place(url)
+    postgres.give_back(url)
     return meter.costs
 
 
@@ -255,12 +258,28 @@ class Pair:
             q.close()
 
 
-@pytest.mark.parametrize("options", LANES, ids=lambda options: " ".join(map(str, options.values())))
-def test_many_lanes_at_once_are_granted_and_freed_as_in_memory(place, options):
-    chance = random.Random(os.environ.get("SEED", "1"))
+def compare_with_memory(place: str, options: dict[str, Any], seed: str, steps: int) -> None:
+    chance = random.Random(seed)
     pair = Pair(place, options, chance)
     ways = [pair.put, pair.put, pair.take, pair.take, pair.take, pair.ack, pair.ack, pair.configure]
-    for _ in range(40):
+    for _ in range(steps):
         chance.choice(ways)()
         pair.both(lambda tube, held: tube.statistics())
     pair.close()
+
+
+def named(options: dict[str, Any]) -> str:
+    return " ".join(map(str, options.values()))
+
+
+@pytest.mark.parametrize("options", LANES[:3], ids=named)
+def test_many_lanes_at_once_are_granted_and_freed_as_in_memory(place, options):
+    compare_with_memory(place, options, "1", steps=40)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("options", LANES, ids=named)
+def test_very_much_with_many_lanes_is_granted_and_freed_as_in_memory(place, options):
+    seed = os.environ.get("SEED", str(random.randrange(10**9)))
+    print(f"SEED={seed}")
+    compare_with_memory(place, options, seed, steps=400)
