@@ -5,7 +5,6 @@ A speculative copy of a task never runs on the host of the first one, so one hos
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import threading
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import pyspark
 from tests.spark.conftest import BRIEF, environment
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -23,7 +21,7 @@ PATIENCE = 300.0
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[str]:
+def cluster(folder: Path, home: Path) -> Iterator[str]:
     """The URL of a master with a worker of one core on each of two hosts; all of it ends with the context."""
     started: list[subprocess.Popen[bytes]] = []
     logs: list[IO[bytes]] = []
@@ -32,12 +30,12 @@ def cluster(folder: Path) -> Iterator[str]:
         log = folder / f"{main}-{len(started)}.log"
         logs.append(log.open("wb"))
         where = {
-            **environment(),
+            **environment(home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{BRIEF} {os.environ.get('SPARK_SUBMIT_OPTS', '')}",
+            "SPARK_DAEMON_JAVA_OPTS": BRIEF,
         }
-        program = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
+        program = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}"]
         output = {"stdout": logs[-1], "stderr": subprocess.STDOUT}
         started.append(subprocess.Popen([*program, "--host", host, *arguments], cwd=folder, env=where, **output))  # type: ignore[call-overload]
         return log

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-from tests.spark.conftest import ROOT, environment
+from tests.spark.conftest import environment
 from tests.worker.bench import until
 
 PATIENCE = 600.0
@@ -23,8 +23,9 @@ PROGRAM = Path(__file__).parent / "drivers" / "program.py"
 class Driver:
     """tests/spark/drivers/program.py, started when it is first needed and again after it was killed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, home: Path) -> None:
         self._folder = folder
+        self._home = home
         self._process: subprocess.Popen[str] | None = None
         self._master = ""
 
@@ -86,8 +87,8 @@ class Driver:
             with (self._folder / "said").open("w") as said:
                 self._process = subprocess.Popen(
                     [sys.executable, str(PROGRAM)],
-                    env={**environment(), "SPARK_LOCAL_IP": "127.0.0.1"},
-                    cwd=ROOT,
+                    env={**environment(self._home), "SPARK_LOCAL_IP": "127.0.0.1"},
+                    cwd=self._folder,
                     start_new_session=True,  # as a shell starts it
                     text=True,
                     stdin=subprocess.PIPE,

@@ -22,7 +22,6 @@ from penstock.spark.format import PenstockSource
 from penstock.spark.options import Options
 
 MARK = "mark"
-POINTS = ("claimed", "written", "committed")
 
 
 class Fragile(TaskStream):

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from tests.support import postgres
+from tests.support.engines import ENGINES
 from tests.worker.bench import until
 
 from penstock.model import ops
@@ -26,6 +28,12 @@ PLACES = (
     StorePlace("sqlite", lambda path: str(path / "tasks.db")),
     StorePlace("postgres", lambda path: postgres.place()),
 )
+
+
+def every_engine() -> list[Any]:
+    """Parameters: the engines. Over gRPC the calls are those of the remote engine, so that one is exhaustive."""
+    marks = {"grpc": pytest.mark.exhaustive}
+    return [pytest.param(engine, id=engine.name, marks=marks.get(engine.name, ())) for engine in ENGINES]
 
 
 def found(queue: Any, tube: str = "jobs") -> list[Any]:

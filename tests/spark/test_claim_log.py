@@ -6,7 +6,8 @@ import json
 
 import pyarrow as pa
 import pytest
-from tests.support.engines import ENGINES, Bench
+from tests.spark.places import every_engine
+from tests.support.engines import Bench
 
 from penstock import UsageError
 from penstock.model import ops
@@ -17,7 +18,7 @@ from penstock.spark.claim_log import ClaimLog, claims
 TTL = 60 * SECOND
 
 
-@pytest.fixture(params=ENGINES, ids=lambda engine: engine.name)
+@pytest.fixture(params=every_engine())
 def bench(request, tmp_path, clock):
     bench = Bench(request.param, "blocking", tmp_path, clock)
     yield bench

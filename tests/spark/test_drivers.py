@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg
-import pyspark
 import pytest
 from tests.spark import faulty
 from tests.spark.driver import HERE, Driver
 from tests.spark.past import history
-from tests.spark.places import PLACES, check_once, found
+from tests.spark.places import PLACES, StorePlace, check_once, found
 from tests.support.postgres import give_back, lent_place
 from tests.worker.bench import until
 
@@ -26,7 +25,8 @@ from penstock.spark.roster import LEDGERS, Roster
 
 ROWS = 200
 """Of every write that the driver does, half of them in each of two partitions."""
-CLUSTER = "local-cluster[2,3,512]"
+ONE, TWO = "local-cluster[1,4,512]", "local-cluster[2,3,512]"
+"""Local clusters with one executor and with two: enough cores for all that a test does at one time."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
@@ -44,23 +44,6 @@ def server() -> Iterator[str]:
     give_back(url)
 
 
-@pytest.fixture(scope="module")
-def work() -> Iterator[None]:
-    """Executors of a local cluster work in the folder of the package, and clean nothing up."""
-    folder = Path(pyspark.__file__).parent / "work"
-    before = set(folder.glob("*"))
-    yield
-    for path in set(folder.glob("*")) - before:
-        shutil.rmtree(path, ignore_errors=True)
-    if not before:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def on_cluster(driver: Driver, work: None) -> Driver:
-    return driver.on(CLUSTER)
-
-
 def does_the_same(driver: Driver, master: str, url: str) -> None:
     """The job of which not a word is another on another master."""
     where, run, done, squares = driver.ask("everywhere", url)
@@ -72,10 +55,12 @@ def does_the_same(driver: Driver, master: str, url: str) -> None:
     assert {event.worker for event in events if event.event == "take"} <= {f"spark:{run}:0", f"spark:{run}:1"}
 
 
+@pytest.mark.exhaustive
 def test_the_same_job_runs_on_a_standalone_master(driver: Driver, standalone: str, server: str) -> None:
     does_the_same(driver.on(standalone, **SPECULATION), standalone, server)
 
 
+@pytest.mark.exhaustive
 def test_of_a_straggler_and_its_copy_the_copy_counts(
     driver: Driver, standalone: str, server: str, tmp_path: Path
 ) -> None:
@@ -88,17 +73,27 @@ def test_of_a_straggler_and_its_copy_the_copy_counts(
         assert Counter(event.event for event in history(q, ROWS)) == {"put": ROWS}
 
 
-def test_the_same_job_runs_on_a_local_cluster(on_cluster: Driver, tmp_path: Path) -> None:
-    does_the_same(on_cluster, CLUSTER, str(tmp_path / "tasks.db"))  # a file: all of it is on this machine
+@pytest.mark.exhaustive
+def test_the_same_job_runs_on_a_local_cluster(driver: Driver, tmp_path: Path) -> None:
+    does_the_same(driver.on(TWO), TWO, str(tmp_path / "tasks.db"))  # a file: all of it is on this machine
 
 
-def test_writes_and_a_fleet_outlive_their_executors(on_cluster: Driver, server: str, tmp_path: Path) -> None:
-    writes = [place.url(tmp_path) for place in PLACES]
+@pytest.mark.parametrize(
+    ("cluster", "places"),
+    [
+        pytest.param(ONE, PLACES[1:], id="one"),
+        pytest.param(TWO, PLACES, id="two", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_writes_and_a_fleet_outlive_their_executors(
+    driver: Driver, cluster: str, places: Sequence[StorePlace], server: str, tmp_path: Path
+) -> None:
+    writes = [place.url(tmp_path) for place in places]
     for url in (*writes, server):
         with penstock.connect(url) as q:
             q.create_tube("jobs", history=True, keep=True, max_attempts=3)
-    machines, counts, *errors = on_cluster.ask("lose_executors", writes, server, str(tmp_path))
-    assert errors == [None, None], "\n".join(map(str, errors))
+    machines, counts, *errors = driver.on(cluster).ask("lose_executors", writes, server, str(tmp_path))
+    assert errors == [None] * len(writes), "\n".join(map(str, errors))
     assert machines and not any(is_executor(machine) for machine in machines)
     for url in writes:
         with penstock.connect(url) as q:
@@ -121,6 +116,7 @@ def is_executor(process: int) -> bool:
     return words.exists() and b"CoarseGrainedExecutorBackend" in words.read_bytes()
 
 
+@pytest.mark.exhaustive
 def test_the_same_job_runs_on_this_machine_alone(driver: Driver, server: str) -> None:
     does_the_same(driver.on(HERE), HERE, server)
 

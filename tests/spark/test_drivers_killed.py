@@ -24,7 +24,9 @@ from penstock.model import ops
 ROWS, BATCH = 200, 20
 """Of the driver's writes, and of the files that its streams read."""
 TASKS = 8
-WHERE = {
+What = tuple[str, str]
+"""What stands still, and at which point."""
+STORES: dict[What, str] = {
     ("batch", "before"): "postgres",
     ("batch", "after"): "sqlite",
     ("sink", "before"): "sqlite",
@@ -33,7 +35,18 @@ WHERE = {
     ("tasks", "written"): "sqlite",
     ("tasks", "committed"): "postgres",
 }
-"""What stands still, at which point, and in which store: what differs between stores is tested without Spark."""
+"""In which store: what differs between stores is tested without Spark."""
+IN_EVERY_RUN = {("batch", "before"), ("sink", "after"), ("tasks", "written")}
+"""The other points are exhaustive: test_jobs.py and test_stream_calls.py have all of them, without Spark."""
+
+
+def points(kind: str) -> pytest.MarkDecorator:
+    """Run a test at each point."""
+    marks = dict.fromkeys(IN_EVERY_RUN, ())
+    whats = [what for what in STORES if what[0] == kind]
+    return pytest.mark.parametrize(
+        "what", [pytest.param(what, id=what[1], marks=marks.get(what, pytest.mark.exhaustive)) for what in whats]
+    )
 
 
 class Killed(NamedTuple):
@@ -48,14 +61,18 @@ class Killed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def killed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, str], Killed]]:
-    """One driver that is killed in the midst of all that it does."""
+def killed(
+    driver: Driver, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[dict[What, Killed]]:
+    """One driver that is killed in the midst of all that it does, which is what the tests of this run ask for."""
+    tests = [item for item in request.session.items if "killed" in getattr(item, "fixturenames", ())]
+    asked = {test.callspec.params["what"] for test in tests}  # type: ignore[attr-defined]
     with ExitStack() as stack:
         stores = {place.name: place.url(tmp_path_factory.mktemp(place.name)) for place in PLACES}
         queues = {name: stack.enter_context(penstock.connect(url)) for name, url in stores.items()}
-        things = dict[tuple[str, str], Killed]()
-        for (kind, point), store in WHERE.items():
-            name = f"{kind}-{point}"
+        things = dict[What, Killed]()
+        for kind, point in sorted(asked):
+            name, store = f"{kind}-{point}", STORES[kind, point]
             tube = queues[store].create_tube(name, keep=True)
             if kind == "tasks":
                 tube.put_many(range(TASKS))
@@ -72,9 +89,9 @@ def killed(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield things
 
 
-@pytest.mark.parametrize("point", ["before", "after"])
-def test_a_write_whose_driver_was_killed_is_run_again(spark, killed, point):
-    queue, url, tube, _, staged = killed["batch", point]
+@points("batch")
+def test_a_write_whose_driver_was_killed_is_run_again(spark, killed, what):
+    (_, point), (queue, url, tube, _, staged) = what, killed[what]
     assert len(found(queue, tube)) == (0 if point == "before" else ROWS)
     assert staged == ([2] if point == "before" else [])
     frame = spark.range(ROWS, numPartitions=3).selectExpr("cast(id as string) as data")
@@ -82,9 +99,9 @@ def test_a_write_whose_driver_was_killed_is_run_again(spark, killed, point):
     check_once(queue, ROWS, tube)
 
 
-@pytest.mark.parametrize("point", ["before", "after"])
-def test_a_stream_into_a_tube_whose_driver_was_killed_goes_on(spark, killed, point):
-    queue, url, tube, folder, _ = killed["sink", point]
+@points("sink")
+def test_a_stream_into_a_tube_whose_driver_was_killed_goes_on(spark, killed, what):
+    (_, point), (queue, url, tube, folder, _) = what, killed[what]
     assert (folder / "a/offsets/0").exists() and not (folder / "a/commits/0").exists(), "Spark does not know of it"
     assert len(found(queue, tube)) == (0 if point == "before" else BATCH)
     lines = Lines(spark, folder)
@@ -94,9 +111,9 @@ def test_a_stream_into_a_tube_whose_driver_was_killed_goes_on(spark, killed, poi
     assert [note.number for note in queue._engine.execute(ops.ReadLedger(f"sink:{tube}"))] == [0, 1]
 
 
-@pytest.mark.parametrize("point", fragile.POINTS)
-def test_a_stream_of_tasks_whose_driver_was_killed_goes_on_where_it_was(spark, killed, point):
-    queue, url, tube, folder, _ = killed["tasks", point]
+@points("tasks")
+def test_a_stream_of_tasks_whose_driver_was_killed_goes_on_where_it_was(spark, killed, what):
+    (_, point), (queue, url, tube, folder, _) = what, killed[what]
     tasks = queue.tube(tube)
     assert (tasks.statistics().tasks["taken"], tasks.statistics().tasks["kept"]) == (3, 0)
     files = {kind: (folder / f"checkpoint/{kind}/0").exists() for kind in ("offsets", "commits")}

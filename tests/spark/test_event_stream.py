@@ -6,6 +6,7 @@ import psycopg
 import pytest
 from tests.conftest import Background
 from tests.spark.past import history
+from tests.spark.places import every_engine
 from tests.spark.queries import finish
 from tests.support import postgres
 from tests.support.engines import ENGINES
@@ -116,7 +117,7 @@ def test_a_transaction_that_commits_late_is_not_left_out(spark, late, tmp_path):
     assert every[1] not in naive and every[1] not in visible(url, max(naive))
 
 
-@pytest.mark.parametrize("engine", ENGINES, ids=lambda engine: engine.name)
+@pytest.mark.parametrize("engine", every_engine())
 def test_the_lowest_position_is_that_of_the_slowest_consumer(engine, tmp_path):
     place = engine.url(tmp_path)
     with penstock.connect(place) as q:

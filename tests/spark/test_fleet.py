@@ -45,6 +45,18 @@ def only(name: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("url", [one for one in ENGINES if one.name == name], indirect=True, ids=[name])
 
 
+POSTGRES_FIRST = pytest.mark.parametrize(
+    "url",
+    [
+        pytest.param(one, id=one.name, marks=pytest.mark.exhaustive if one.name == "sqlite" else ())
+        for one in ENGINES
+        if one.durable
+    ],
+    indirect=True,
+)
+"""For tests that wait for real seconds."""
+
+
 @pytest.fixture
 def q(url: str) -> Iterator[penstock.Queue]:
     with penstock.connect(url) as queue:
@@ -145,6 +157,7 @@ def test_a_killed_process_loses_nothing_and_a_task_that_kills_is_buried(spark: A
     assert (done.counts.done, done.counts.buried, done.counts.left) == (9, 1, 0)
 
 
+@POSTGRES_FIRST
 def test_an_attempt_that_outlasts_its_lease_counts_no_more(spark: Any, url: str, q: Any) -> None:
     tube = filled(q, [1, 2], max_attempts=MANY, retry=0, ttr=1)
     done = fleet(spark, url, "jobs", crews.late, workers=2, attempt_limit=1)
@@ -155,6 +168,7 @@ def test_an_attempt_that_outlasts_its_lease_counts_no_more(spark: Any, url: str,
     assert (done.counts.done, done.counts.late) == (2, sum(attempts) - 2)
 
 
+@POSTGRES_FIRST
 def test_a_handler_may_take_longer_than_its_session_lives_without_a_sign(spark: Any, url: str, q: Any) -> None:
     filled(q, [2.5], max_attempts=MANY)
     done = fleet(spark, url, "jobs", crews.long, workers=1, session_ttl=1)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
 from tests.spark.conftest import ROOT, environment
 from tests.spark.places import PLACES, check_once, check_put
+from tests.spark.writers import SCHEMA, batch, staged, writer
 from tests.support.engines import ENGINES
 
 import penstock
@@ -30,7 +30,6 @@ from penstock.spark.writing import Staged, Writer, stage
 from penstock.testing import ManualClock
 
 PATIENCE = 600
-SCHEMA = StructType([StructField("data", StringType())])
 DURABLE = [engine for engine in ENGINES if engine.durable]
 POSTGRES = [engine for engine in DURABLE if engine.name == "postgres"]
 SQLITE = [engine for engine in DURABLE if engine.name == "sqlite"]
@@ -54,19 +53,6 @@ def q(place):
 @pytest.fixture
 def engine(q):
     return q._engine
-
-
-def batch(numbers, **more: Any) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"data": pa.array([str(n) for n in numbers]), **more})
-
-
-def writer(place: str, **options: str) -> Writer:
-    return Writer(Options({"url": place, "tube": "jobs", **options}), SCHEMA)
-
-
-def staged(engine, made: Writer, numbers, part: str = "0-0", **more: Any) -> list[Staged | None]:
-    """What an executor does for a writer."""
-    return [Staged(part, stage(engine, "jobs", made._run, part, [batch(numbers, **more)], 1))]
 
 
 def test_a_job_without_a_name_may_take_longer_than_its_like_are_remembered(place, q, engine):
@@ -127,7 +113,7 @@ def test_lost_rows_are_told_at_once(place, q, engine):
 
 DRIVER = """
 import os, signal, sys
-from tests.spark.test_jobs import staged, writer
+from tests.spark.writers import staged, writer
 from penstock.spark import stores
 fault, *places = sys.argv[1:]
 for place in places:

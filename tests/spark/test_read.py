@@ -35,6 +35,12 @@ def only(name):
     return pytest.mark.parametrize("url", [name], indirect=True)
 
 
+POSTGRES_FIRST = pytest.mark.parametrize(
+    "url", ["postgres", pytest.param("sqlite", marks=pytest.mark.exhaustive)], indirect=True
+)
+"""For longer tests of the same kind."""
+
+
 def read(spark, url, tube="jobs", **options):
     reader = spark.read.format("penstock").option("url", url).option("tube", tube)
     return reader.options(**options)
@@ -79,6 +85,7 @@ def test_options_and_a_schema_choose_rows_and_columns(spark, q, url):
     assert read(spark, url, until="2100-01-01").load().count() == 9
 
 
+@POSTGRES_FIRST
 def test_a_dataframe_that_is_reused_or_united_with_itself_has_the_right_rows(spark, q, url):
     jobs = q.create_tube("jobs", keep=True)
     jobs.put_many(range(30))
@@ -106,6 +113,7 @@ def test_each_task_is_read_once_whatever_happens_between_partitions(spark, q, ur
     assert read(spark, url).load().count() == 50
 
 
+@POSTGRES_FIRST
 def test_events_are_read_in_parts_and_by_position(spark, q, url):
     jobs = q.create_tube("jobs", history=True)
     q.create_tube("other", history=True).put(1)

@@ -26,7 +26,7 @@ from penstock.spark.options import resolved
 NAMES = ("jobs", "copies")
 
 
-@pytest.fixture(params=["penstock", "grpc"])
+@pytest.fixture(params=["penstock", pytest.param("grpc", marks=pytest.mark.exhaustive)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     with Running(str(tmp_path / "tasks.db"), grpc_port=0) as running:
         yield running.url if request.param == "penstock" else running.grpc_url
@@ -57,7 +57,7 @@ def test_a_stream_of_tasks_is_put_into_another_tube_and_all_of_it_is_in_the_lake
         assert sorted(task.data for task in copies.tasks()) == list(range(30))
         assert jobs.tasks() == [], "the last batch is acked too"
         lake = Lake(tmp_path / "lake")
-        assert run(spark, url, lake, limit=50, purge=True).events == 120
+        assert run(spark, url, lake, limit=80, purge=True).events == 120
         events = stored(lake, bronze.TABLE)
         of_jobs, of_copies = (Counter(row["event"] for row in events if row["tube"] == name) for name in NAMES)
         assert (of_jobs, of_copies) == (Counter(put=30, take=30, ack=30), Counter(put=30))

@@ -189,14 +189,14 @@ def keeps_its_tasks(spark, engine, folder):
     def wait_for_a_sign(frame, number):
         ends.append(lease_end(url))
         pause = threading.Event()  # a look is a connection
-        until(lambda: pause.wait(0.5) or lease_end(url) != ends[0], PATIENCE)
+        until(lambda: pause.wait(0.2) or lease_end(url) != ends[0], PATIENCE)
         ends.append(lease_end(url))
 
     with penstock.connect(url) as q:
         jobs = q.create_tube("jobs", keep=True, ttr=1)
         jobs.put_many(range(3))
         batches = Batches(wait_for_a_sign)
-        run(stream(spark, url, lease=30), batches, folder / "c")
+        run(stream(spark, url, lease=15), batches, folder / "c")
         assert ends[0] < ends[1] and sorted(batches.data) == [0, 1, 2]
         assert [(task.state, task.attempt) for task in jobs.tasks()] == [("done", 1)] * 3
         assert json.loads(q._engine.execute(ops.ReadLedger("acked:s"))[0].text)["lost"] == 0
