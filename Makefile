@@ -14,13 +14,13 @@ demo: ## a polite crawl of a small web with Spark, to watch; without Java, with 
 	$(INSTALL) demo
 	@PYTHONPATH=examples $(BIN)/python -m crawl
 
-test: setup ## the checks and the suite, about 6 minutes on 2 cores; needs Java 17
+test: setup ## the checks and the suite; needs Java 17
 	@$(BIN)/python tools/suite.py default
 
 test-all: test ## and everything at greater length: all engines and facades, long random runs, torture
 	@COLD_PLACES=1 $(BIN)/python tools/suite.py exhaustive
 
-quick: setup ## the part of the suite for the inner loop, under a minute: no Spark, PostgreSQL or processes
+quick: setup ## the part of the suite for the inner loop: no Spark, PostgreSQL or processes
 	@$(BIN)/python tools/suite.py quick
 
 test-spark: setup ## the tests of Spark alone
