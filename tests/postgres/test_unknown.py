@@ -298,12 +298,17 @@ def test_a_reply_that_is_late_is_waited_for(line):
 # -- lost while nobody called ---------------------------------------------------------------------------
 
 
+def stop_keeper(q: penstock.Queue) -> None:
+    """From now on nobody but the test calls."""
+    keeper = q._engine.store._keeper
+    keeper.stop()
+    until(lambda: not keeper._thread.is_alive(), "the keeper does not stop")
+
+
 def test_a_connection_that_was_lost_while_idle_is_replaced_before_a_put(line):
     jobs = line.q.tube("plain")
     # A keeper might replace it before the put, or be about to connect: then its backend is not there to be ended.
-    keeper = line.q._engine.store._keeper
-    keeper.stop()
-    until(lambda: not keeper._thread.is_alive(), "the keeper does not stop")
+    stop_keeper(line.q)
     for end_all in (line.proxy.break_all, line.end_backends):
         jobs.put("x")
         before = set(line.proxy._lines)
@@ -311,6 +316,16 @@ def test_a_connection_that_was_lost_while_idle_is_replaced_before_a_put(line):
         end_all()
         until(lambda before=before: not before & line.proxy._lines, "the end of a backend is not passed on")
         assert jobs.put("y").data == "y"
+
+
+def test_a_connection_that_breaks_before_it_is_ready_is_made_anew(line):
+    jobs = line.q.tube("plain")
+    stop_keeper(line.q)
+    jobs.put("x")
+    line.proxy.lose(REQUEST, "set lock_timeout")
+    line.proxy.break_all()
+    assert jobs.put("y", put_id="y").data == "y"
+    line.proxy.wait()
 
 
 def test_a_server_that_cannot_be_reached_has_done_nothing(line):

@@ -128,7 +128,7 @@ class Connections:
         if self._main is not None and (_is_lost(self._main) or not _is_sound(self._main)):
             self.drop_main()
         if self._main is None:
-            self._main = self._limited(self.patiently(self._place.patience), LOCK_PATIENCE)
+            self._main = self.patiently(self._place.patience, LOCK_PATIENCE)
         return self._main
 
     def _limited(self, connection: Connection, patience: int) -> Connection:
@@ -136,9 +136,9 @@ class Connections:
         if self._place.prepare:  # behind a pooler a setting would be somebody else's too
             try:
                 connection.execute(f"set lock_timeout = {patience}")
-            except BaseException as error:
+            except BaseException:
                 self.drop(connection)
-                raise refused(error) if isinstance(error, psycopg.Error) else error from None
+                raise
         return connection
 
     @property
@@ -154,12 +154,15 @@ class Connections:
     def pauses(self, patience: float | None = None) -> Pauses:
         return Pauses(self._place.patience if patience is None else patience, self._closing)
 
-    def patiently(self, patience: float) -> Connection:
-        """Connect, trying again for a while: a server that restarts is back in a moment."""
+    def patiently(self, patience: float, lock_patience: int) -> Connection:
+        """Connect, trying again for a while: a server that restarts is back in a moment.
+
+        lock_patience: milliseconds that the connection waits for transactions of others.
+        """
         pauses = self.pauses(patience)
         while True:
             try:
-                connection = self.open()
+                connection = self._limited(self.open(), lock_patience)
             except psycopg.Error as error:
                 self.down = True
                 if not isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
@@ -202,7 +205,7 @@ class Connections:
             )
         try:
             # Whoever holds what a call waits for may be the very caller, in a transaction that goes on after it.
-            return self._rested() or self._limited(self.patiently(patience), max(1, int(self._place.patience * 1000)))
+            return self._rested() or self.patiently(patience, max(1, int(self._place.patience * 1000)))
         except BaseException:
             self._room.release()
             raise
