@@ -295,6 +295,15 @@ def test_a_tube_that_no_call_could_make_is_refused(change: dict[str, Any]) -> No
         codec.decode_ops(codec.encode_ops([ops.CreateTube(replace(CONFIG, **change))]))
 
 
+@pytest.mark.parametrize(
+    "number", [1 << 64, -(1 << 63) - 1, 10**5000, -(10**5000)], ids=["2**64", "min", "big", "-big"]
+)
+def test_whole_numbers_of_any_length_reach_the_server(number: int) -> None:
+    """The server checks options, so that the error for a value that is too large is the same on every engine."""
+    op = ops.AlterTube("jobs", {"capacity": number})
+    assert codec.decode_ops(codec.encode_ops([op])) == [op]
+
+
 def test_what_cannot_be_sent_is_refused_with_its_name() -> None:
     for op in (ops.AlterTube("jobs", {"a": object()}), ops.TrimLedger("l", 1 << 70), ops.Peek("jobs", "\ud800")):
         with pytest.raises(UsageError, match="cannot be sent"):

@@ -46,7 +46,7 @@ def dressed(value: Any) -> Any:
     if value is None or isinstance(value, bool | float | str | bytes):
         return str(value) if isinstance(value, str) else value
     if isinstance(value, int):
-        return value if -(1 << 63) <= value < 1 << 64 else Ext(WHOLE, str(value).encode())
+        return value if -(1 << 63) <= value < 1 << 64 else Ext(WHOLE, _int_bytes(value))
     if isinstance(value, Mapping):
         return {dressed(key): dressed(item) for key, item in value.items()}
     if isinstance(value, tuple):
@@ -75,10 +75,15 @@ _DRESSED: dict[int, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
 }
 
 
+def _int_bytes(value: int) -> bytes:
+    """Big-endian two's complement: unlike decimal digits, it has no limit of 4300 digits."""
+    return value.to_bytes(value.bit_length() // 8 + 1, signed=True)
+
+
 def _undressed(number: int, data: memoryview) -> Any:
     try:
         if number == WHOLE:
-            return int(bytes(data))
+            return int.from_bytes(data, signed=True)
         if number == NAIVE:
             return dt.datetime.fromisoformat(bytes(data).decode())
         value = _decode(data)
