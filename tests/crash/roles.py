@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from tests.crash.children import Wire
@@ -32,9 +33,7 @@ def work(wire: Wire, path: str, durability: str, seed: int) -> None:
             for task in tube.put_many(items):
                 wire.say("put", tube.name, task.id, task.data)
         else:
-            tasks = tube.take_many(rng.choice((1, 1, 3)))
-            for task in tasks:
-                say_took(wire, tube.name, task)
+            tasks = say_taken(wire, tube, rng.choice((1, 1, 3)))
             if rng.random() < 0.9:
                 end(wire, tube, tasks, "ack" if rng.random() < 0.7 else "release")
 
@@ -43,15 +42,21 @@ def _lane(rng: random.Random, tube: penstock.Tube) -> str | None:
     return f"lane{rng.randrange(4)}" if tube.kind == "utube" else None
 
 
-def say_took(wire: Any, tube: str, task: penstock.Task) -> None:
-    record = task._record
-    wire.say("took", tube, record.id, task.data, record.lane, record.token, record.taken_at)
+def say_taken(wire: Any, tube: penstock.Tube, number: int, timeout: float = 0) -> list[penstock.Task]:
+    """Take up to `number` tasks and report each to the parent process."""
+    began = time.monotonic_ns()
+    tasks = tube.take_many(number, timeout=timeout)
+    seen = time.monotonic_ns()
+    for task in tasks:
+        record = task._record
+        wire.say("took", tube.name, record.id, task.data, record.lane, record.token, record.taken_at, began, seen)
+    return tasks
 
 
 def end(wire: Any, tube: penstock.Tube, tasks: list[penstock.Task], verb: str) -> None:
     tokens = [task.token for task in tasks]
     for token in tokens:
-        wire.say("ending", tube.name, token, verb)
+        wire.say("ending", tube.name, token, verb, time.monotonic_ns())
     if verb == "ack":
         answers: list[Any] = tube.ack_many(tasks, errors="return") if tasks else []
     else:

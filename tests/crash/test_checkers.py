@@ -103,6 +103,38 @@ def test_a_task_that_two_hold_at_once_is_found():
         checkers.check_one_lease(seen)
 
 
+def overlapping(serial: bool, released_at: int) -> History:
+    """The holder of token 10 releases the task; the next take began at time 1 and returns at time 7."""
+    made = History(serial=serial)
+    ending = [["ending", "jobs", 10, "release", released_at], ["ended", "jobs", 10, "released", 130]]
+    made.add([*PUTS, [*took(1, 10, 100), 2, 3], *ending, [*took(1, 11, 90), 1, 7]])
+    return made
+
+
+def test_timestamps_out_of_order_are_allowed_on_a_concurrent_store():
+    good = overlapping(serial=False, released_at=6)
+    checkers.check_tokens(good)
+    checkers.check_one_lease(good)
+    checkers.check_lanes(good)
+    for check, words in ((checkers.check_tokens, "rise"), (checkers.check_one_lease, "held twice")):
+        with pytest.raises(AssertionError, match=words):
+            check(overlapping(serial=True, released_at=6))
+
+
+def test_release_after_the_next_take_returned_is_found_on_a_concurrent_store():
+    bad = overlapping(serial=False, released_at=8)
+    for check in (checkers.check_one_lease, checkers.check_lanes):
+        with pytest.raises(AssertionError, match="held twice"):
+            check(bad)
+
+
+def test_token_granted_before_a_lower_one_is_found_on_a_concurrent_store():
+    bad = History(serial=False)
+    bad.add([*PUTS, [*took(1, 10, 100), 8, 9], [*took(1, 11, 110), 6, 7]])
+    with pytest.raises(AssertionError, match="rise"):
+        checkers.check_tokens(bad)
+
+
 def test_a_lane_that_two_hold_at_once_is_found():
     seen = history(took(1, 10, 100), took(2, 11, 105), *acked(10, 110), *acked(11, 112))
     with pytest.raises(AssertionError, match="held twice"):

@@ -17,7 +17,7 @@ from penstock.model import ops
 from penstock.model.errors import SchemaMismatch, TubeBusy
 
 
-@pytest.mark.parametrize("tubes", [5, pytest.param(60, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("tubes", [5, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_who_looks_at_all_tubes_does_not_stumble_over_those_that_are_dropped_meanwhile(lent, tubes):
     failures: list[Exception] = []
 
@@ -55,9 +55,10 @@ def test_who_looks_at_all_tubes_does_not_stumble_over_those_that_are_dropped_mea
 def test_statistics_are_asked_for_again_if_a_tube_vanished_between_lookup_and_use(warm, monkeypatch, said):
     met: list[str] = []
     rows = Work.rows
+    mine = threading.get_ident()  # the keeper thread makes calls of its own
 
     def asked(work: Work, sql: str, params: Any) -> Any:
-        if "statistics" in sql and not met:
+        if threading.get_ident() == mine and not met:
             met.append(sql)
             raise psycopg.errors.InternalError_(said)
         return rows(work, sql, params)

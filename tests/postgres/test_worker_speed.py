@@ -282,4 +282,4 @@ def test_many_lanes_at_once_are_granted_and_freed_as_in_memory(place, options):
 def test_very_much_with_many_lanes_is_granted_and_freed_as_in_memory(place, options):
     seed = os.environ.get("SEED", str(random.randrange(10**9)))
     print(f"SEED={seed}")
-    compare_with_memory(place, options, seed, steps=400)
+    compare_with_memory(place, options, seed, steps=200)
