@@ -191,7 +191,7 @@ def orders_of(machine: type[Orders], examples: int, derandomize: bool) -> type[A
     return case
 
 
-TestOrdersInFile = orders_of(OrdersInFile, 12, derandomize=True)
-TestOrdersOnServer = orders_of(OrdersOnServer, 4, derandomize=True)
+TestOrdersInFile = orders_of(OrdersInFile, 8, derandomize=True)
+TestOrdersOnServer = orders_of(OrdersOnServer, 3, derandomize=True)
 TestManyOrdersInFile = pytest.mark.exhaustive(orders_of(OrdersInFile, 80, derandomize=False))
 TestManyOrdersOnServer = pytest.mark.exhaustive(orders_of(OrdersOnServer, 20, derandomize=False))

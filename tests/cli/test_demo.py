@@ -82,6 +82,7 @@ def test_demo_without_java_runs_local_workers(machine: Machine):
     assert all(line.isprintable() for line in lines), "control characters in a file"
 
 
+@pytest.mark.exhaustive
 def test_demo_without_java_keeps_every_page_in_the_queue(machine: Machine):
     """What the demo proposes to try next is there."""
     _, out, _ = machine.run("--no-spark")
@@ -114,7 +115,9 @@ def test_demo_explains_why_spark_is_not_used(demo, machine: Machine, monkeypatch
     assert demo.explain_missing(no_spark=False).endswith("pyspark is not installed. To get both: make demo")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "kill"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.exhaustive)], ids=["ctrl-c", "kill"]
+)
 def test_demo_that_is_interrupted_ends_with_one_line(machine: Machine, number: signal.Signals):
     """What a fleet does then is in tests/spark/test_drivers.py."""
     process = machine.start()

@@ -401,7 +401,7 @@ def fitting(tube: str, options: dict[str, Any]) -> dict[str, Any]:
     return {name: v for name, v in options.items() if v is not None and getattr(features, NEEDS.get(name, ""), True)}
 
 
-EXAMPLES = {"sqlite": 20, "postgres": 8, "remote": 8}
+EXAMPLES = {"sqlite": 10, "postgres": 5, "remote": 5}
 """How many histories an engine has in every run; they are the same in each."""
 MANY_EXAMPLES = {"sqlite": 150, "postgres": 60, "remote": 100, "grpc": 30}
 """How many new ones it has in `make test-all`; a failure prints how to repeat it."""

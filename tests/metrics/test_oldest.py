@@ -167,6 +167,7 @@ def test_on_sqlite_a_look_costs_the_same_on_a_long_tube(tmp_path: Any) -> None:
     assert costs[1] < 1200  # what is kept is not stepped over again
 
 
+@pytest.mark.exhaustive
 def test_on_postgresql_a_look_costs_the_same_on_a_long_tube() -> None:
     costs = []
     for number in (1000, 20_000):

@@ -64,6 +64,7 @@ def check_order(shop: Any, steps: list[Any], looks: set[int]) -> None:
     lines.truncate()
 
 
+@pytest.mark.exhaustive
 def test_keys_that_always_come_between_two_others_find_room(shop):
     shop.sql("CREATE TABLE orders (id TEXT PRIMARY KEY, status TEXT)")
     orders = shop.orders({"id": "required"}, {"status": "status"})
@@ -78,6 +79,7 @@ def test_keys_that_always_come_between_two_others_find_room(shop):
     assert [task.id for task in orders.take_many(200)] == sorted(keys)
 
 
+@pytest.mark.exhaustive
 def test_many_text_keys_at_once(shop):
     shop.sql("CREATE TABLE orders (id TEXT PRIMARY KEY, status TEXT, branch TEXT)")
     fields = {"status": "status", "lane": "branch"}

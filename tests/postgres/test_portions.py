@@ -62,6 +62,7 @@ def test_delays_of_very_many_lanes_end_at_once(lent, clock, pick, lanes):
         assert jobs.take() is None
 
 
+@pytest.mark.exhaustive
 def test_a_lost_session_gives_back_tasks_of_very_many_lanes(q, url, clock):
     jobs = q.create_tube("jobs", "utube")
     jobs.load(Entry(n, lane=f"lane {n}") for n in range(LANES))
@@ -96,6 +97,7 @@ def test_what_cannot_be_given_back_plainly_is_decided_one_by_one(q, url, clock):
         assert (tasks["ready"], tasks["buried"], tasks["done"]) == (99, 10, 1)
 
 
+@pytest.mark.exhaustive
 def test_rates_of_very_many_lanes_open_at_once(q, clock):
     jobs = q.create_tube("jobs", lane_rate=1)
     more = LANES // 4

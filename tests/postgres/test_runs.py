@@ -104,6 +104,7 @@ def test_tokens_never_repeat_however_often_the_server_crashes_and_forgets(server
         assert forgotten > 0, "nothing was forgotten, so nothing is proved"
 
 
+@pytest.mark.exhaustive
 def test_sessions_have_their_time_from_the_beginning_of_the_run(server, url):
     """A crash takes longer than a session lives; nobody could have given a sign of life meanwhile."""
     with penstock.connect(url, session_ttl=0.5) as q:

@@ -117,6 +117,7 @@ def test_a_standby_answers_reads_refuses_writes_and_runs_when_promoted(pair):
         assert delayed.take().data == "later"
 
 
+@pytest.mark.exhaustive
 def test_keepers_notice_a_promotion_by_themselves_and_sessions_outlive_it(pair):
     with (
         penstock.connect(pair.both, session_ttl=60) as q,

@@ -24,6 +24,11 @@ MOST = 2000
 """More of these places than any of these calls has."""
 
 
+CALM = 5
+"""Calls in a row without an interruption after which no place is left. A single one proves nothing: when another thread
+of the store performs a call, its own thread comes to fewer places."""
+
+
 class Interrupted(BaseException):
     """What the handler of a signal raises."""
 
@@ -91,6 +96,7 @@ def test_a_take_that_others_wait_for(tmp_path: Path) -> None:
         jobs = q.create_tube("jobs")
         store = q._engine.store
         jobs.put("mine")
+        interrupted = calm = 0
         for place in range(1, MOST):
             got: list[Any] = []
 
@@ -108,7 +114,7 @@ def test_a_take_that_others_wait_for(tmp_path: Path) -> None:
             interruption = Interruption(place, (ENGINES,))
             try:
                 with interruption:
-                    jobs.take()
+                    mine = jobs.take()
             except Interrupted:
                 pass
             q.tick()  # who waited for the lock that the test held, and was not seen to, is seen to now
@@ -122,10 +128,15 @@ def test_a_take_that_others_wait_for(tmp_path: Path) -> None:
                 assert len(stored) == 1
             for task in stored:
                 jobs.delete(task.id)
-            if not interruption.raised:
+            if interruption.raised:
+                assert jobs.statistics().tasks["taken"] == 0, f"place {place}"
+                interrupted, calm = interrupted + 1, 0
+            else:
+                mine.release()
+                calm += 1
+            if calm == CALM:
                 break
-            assert jobs.statistics().tasks["taken"] == 0, f"place {place}"
-        assert 20 < place < MOST - 1
+        assert interrupted > 20 and calm == CALM
 
 
 def test_a_put_that_somebody_waits_for(tmp_path: Path) -> None:
@@ -133,6 +144,7 @@ def test_a_put_that_somebody_waits_for(tmp_path: Path) -> None:
     with opened("file", tmp_path) as q:
         jobs = q.create_tube("jobs")
         store = q._engine.store
+        interrupted = calm = 0
         for place in range(1, MOST):
             got: list[Any] = []
             thread = threading.Thread(target=lambda got=got: got.append(jobs.take(600)))
@@ -149,6 +161,7 @@ def test_a_put_that_somebody_waits_for(tmp_path: Path) -> None:
             thread.join(90)
             assert got and got[0].data == place, f"place {place}"
             got[0].ack()
-            if not interruption.raised:
+            interrupted, calm = (interrupted + 1, 0) if interruption.raised else (interrupted, calm + 1)
+            if calm == CALM:
                 break
-        assert 20 < place < MOST - 1
+        assert interrupted > 20 and calm == CALM

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from tests.spark import faulty
 from tests.spark.driver import HERE, Driver
 from tests.spark.past import history
-from tests.spark.places import PLACES, StorePlace, check_once, found
+from tests.spark.places import PLACES, check_once, found
 from tests.support.postgres import give_back, lent_place
 from tests.worker.bench import until
 
@@ -25,8 +25,8 @@ from penstock.spark.roster import LEDGERS, Roster
 
 ROWS = 200
 """Of every write that the driver does, half of them in each of two partitions."""
-ONE, TWO = "local-cluster[1,4,512]", "local-cluster[2,3,512]"
-"""Local clusters with one executor and with two: enough cores for all that a test does at one time."""
+TWO = "local-cluster[2,3,512]"
+"""A local cluster with two executors: enough cores for all that a test does at one time."""
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.quantile": "0.5",
@@ -78,21 +78,13 @@ def test_the_same_job_runs_on_a_local_cluster(driver: Driver, tmp_path: Path) ->
     does_the_same(driver.on(TWO), TWO, str(tmp_path / "tasks.db"))  # a file: all of it is on this machine
 
 
-@pytest.mark.parametrize(
-    ("cluster", "places"),
-    [
-        pytest.param(ONE, PLACES[1:], id="one"),
-        pytest.param(TWO, PLACES, id="two", marks=pytest.mark.exhaustive),
-    ],
-)
-def test_writes_and_a_fleet_outlive_their_executors(
-    driver: Driver, cluster: str, places: Sequence[StorePlace], server: str, tmp_path: Path
-) -> None:
-    writes = [place.url(tmp_path) for place in places]
+@pytest.mark.exhaustive
+def test_writes_and_a_fleet_outlive_their_executors(driver: Driver, server: str, tmp_path: Path) -> None:
+    writes = [place.url(tmp_path) for place in PLACES]
     for url in (*writes, server):
         with penstock.connect(url) as q:
             q.create_tube("jobs", history=True, keep=True, max_attempts=3)
-    machines, counts, *errors = driver.on(cluster).ask("lose_executors", writes, server, str(tmp_path))
+    machines, counts, *errors = driver.on(TWO).ask("lose_executors", writes, server, str(tmp_path))
     assert errors == [None] * len(writes), "\n".join(map(str, errors))
     assert machines and not any(is_executor(machine) for machine in machines)
     for url in writes:
@@ -135,7 +127,7 @@ def connections(url: str) -> Iterator[Any]:
         yield lambda: connection.execute(ask).fetchone()[0]
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.exhaustive), "postgres"])
 def test_ctrl_c_gives_tasks_back_after_the_grace_and_twice_at_once(
     driver: Driver, kind: str, server: str, tmp_path: Path
 ) -> None:
@@ -161,6 +153,7 @@ def test_ctrl_c_gives_tasks_back_after_the_grace_and_twice_at_once(
             shutil.rmtree(begun)
 
 
+@pytest.mark.exhaustive  # test_jobs.py has two processes with one job, without Spark
 def test_of_two_drivers_with_one_job_one_puts(spark: Any, driver: Driver, tmp_path: Path) -> None:
     urls = [place.url(tmp_path) for place in PLACES]
     for url in urls:

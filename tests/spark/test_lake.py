@@ -73,6 +73,7 @@ def counted(lake: Lake) -> dict[Any, list[Any]]:
     return found
 
 
+@pytest.mark.exhaustive  # test_lake_kills.py kills a step in every run
 def test_after_crashes_anywhere_the_lake_is_what_it_would_be_in_one_go(spark, tmp_path, lake):
     chance = random.Random(SEED)
     print(f"{SEED=}")

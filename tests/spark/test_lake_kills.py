@@ -75,7 +75,7 @@ def test_step_and_replay_are_done_once_after_a_kill(spark, url, tmp_path):
         assert queue.history() == []
 
 
-@pytest.mark.exhaustive  # test_lake.py has steps that end at these points by an error
+@pytest.mark.exhaustive
 def test_lake_is_whole_after_kills_at_other_points(spark, url, tmp_path):
     lake = Lake(tmp_path / "lake")
     with penstock.connect(url) as queue:

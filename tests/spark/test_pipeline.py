@@ -57,6 +57,7 @@ def test_the_examples_of_the_pipeline_run_one_after_another(shell: Shell):
         assert [task.data["to"] for task in queue.tube("mail").tasks("ready")] == [4, 5, 6, 7, 2]
 
 
+@pytest.mark.exhaustive
 def test_the_pipeline_speaks_json(shell: Shell):
     ran = shell.inside("pipeline", "run", "lake", "--json")
     told = ran.document

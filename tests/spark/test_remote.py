@@ -45,6 +45,7 @@ def test_what_spark_writes_a_fleet_works_off_and_spark_reads(spark: Any, url: st
         assert q.statistics()["jobs"].tasks["kept"] == 60
 
 
+@pytest.mark.exhaustive  # the remote engine passes the contract, and streams run on SQLite and PostgreSQL in every run
 def test_a_stream_of_tasks_is_put_into_another_tube_and_all_of_it_is_in_the_lake(
     spark: Any, url: str, tmp_path: Path
 ) -> None:

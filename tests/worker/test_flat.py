@@ -29,7 +29,7 @@ BYTES = 100 * BATCH
 # A server of the tests is in this process, and what it remembers for its clients comes and goes.
 @pytest.fixture(
     params=[
-        pytest.param(engine, id=engine.name, marks=() if engine.durable else pytest.mark.exhaustive)
+        pytest.param(engine, id=engine.name, marks=() if engine.name == "sqlite" else pytest.mark.exhaustive)
         for engine in ENGINES
         if engine.name not in ("remote", "grpc")
     ]
