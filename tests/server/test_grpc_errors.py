@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -303,6 +304,22 @@ def test_health_says_when_a_server_goes():
     assert next(watching).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert list(watching) == []
     client.close()
+
+
+def test_health_reports_a_stop_that_begins_while_the_first_status_is_written():
+    seen = list[int]()
+
+    class Context:
+        async def write(self, reply):
+            seen.append(reply.status)
+            health.leave()
+
+    with Running("memory:", port=None, grpc_port=0) as server:
+        core = server.server.core
+        health = grpc_health.Health(core)
+        watching = health.Watch(health_pb2.HealthCheckRequest(), Context())
+        asyncio.run_coroutine_threadsafe(watching, core.loop).result(PATIENCE)
+    assert seen == [health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
 
 
 def test_a_message_that_is_too_big_is_refused_and_the_connection_goes_on():

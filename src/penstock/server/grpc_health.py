@@ -63,11 +63,12 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
         told: int | None = None
         known = request.service in ("", SERVICE)
         while True:
+            going = self._going.is_set()  # asked first: the server may begin to go while a message is written
             found = await self.look() if known else int(UNKNOWN)
             if found != told:
                 await context.write(_Reply(status=found))
                 told = found
-            if self._going.is_set():
+            if going:
                 return  # with the status OK: with any other clients of gRPC drop what was not looked at
             try:
                 async with asyncio.timeout(LOOK_SECONDS):
