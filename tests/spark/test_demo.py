@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.exhaustive
 def test_demo_crawls_every_page_once_and_writes_a_report(tmp_path):
     folder = tmp_path / "demo"
     done = subprocess.run(

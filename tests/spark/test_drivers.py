@@ -127,7 +127,8 @@ def connections(url: str) -> Iterator[Any]:
         yield lambda: connection.execute(ask).fetchone()[0]
 
 
-@pytest.mark.parametrize("kind", [pytest.param("sqlite", marks=pytest.mark.exhaustive), "postgres"])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_ctrl_c_gives_tasks_back_after_the_grace_and_twice_at_once(
     driver: Driver, kind: str, server: str, tmp_path: Path
 ) -> None:

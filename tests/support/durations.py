@@ -1,6 +1,6 @@
 """A pytest plugin: where the time of a run went, by folder of tests.
 
-The times of all worker processes are added, so with `-n 2` their sum is about twice the time that passed. With
+With `-n 2` the times of both processes are added, so the sum is about twice the time that passed. With
 `--durations-json=FILE` the seconds of every test are written to a file instead; tools/suite.py adds up several.
 """
 

@@ -17,8 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    # Worker processes of xdist start no others; the process that starts them runs no tests.
-    if session.config.getoption("no_processes") and hasattr(session.config, "workerinput"):
+    # With -n, the process that starts the others runs no tests.
+    is_controller = bool(session.config.getoption("numprocesses", None)) and not hasattr(session.config, "workerinput")
+    if session.config.getoption("no_processes") and not is_controller:
         sys.addaudithook(forbid_processes)
 
 
