@@ -89,7 +89,8 @@ class Listening(ABC):
     def open(self) -> None:
         """Let clients in, on the same port as before."""
         self._socket = socket.create_server(("127.0.0.1", self.port))
-        threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, args=(self._socket,), daemon=True)
+        self._accepting.start()
 
     def shut(self) -> None:
         """Let nobody in: the next to call is refused."""
@@ -97,6 +98,7 @@ class Listening(ABC):
         if listening is not None:
             listening.shutdown(socket.SHUT_RDWR)
             listening.close()
+            self._accepting.join()  # the last client to be let in is known now
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -182,10 +184,9 @@ class Proxy(Listening):
     def break_all(self) -> None:
         """Every connection is reset."""
         with self._lock:
-            lines = list(self._lines)
-        for line in lines:
-            for stream in line:
-                reset(stream)
+            streams = [*self._clients, *(server for _, server in self._lines)]
+        for stream in streams:
+            reset(stream)
 
     def serve(self, client: socket.socket) -> None:
         server = call(self._to)
