@@ -50,7 +50,7 @@ def main(purpose: str) -> None:
         return
     with tempfile.TemporaryFile() as log, Progress("installing into .venv", log) as progress:
         if not PYTHON.exists():
-            venv.create(VENV, with_pip=True, clear=True)
+            venv.create(VENV, clear=True)
         install(files, progress)
         stamp.write_text(wanted)
 
@@ -77,13 +77,21 @@ def install(files: list[Path], progress: Progress) -> None:
     """Install the requirement files, and Penstock itself from this folder."""
     requirements = [word for file in files for word in ("-r", str(file))]
     package = ["--no-deps", "--no-build-isolation", "--editable", str(ROOT)]
-    pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", *QUIET]
+    options = ["install", "--disable-pip-version-check", *QUIET]
+    # The pip of this Python, if it has one, installs uv into .venv; to install pip there first takes longer.
+    pip_outside = [sys.executable, "-m", "pip", f"--python={PYTHON}", *options]
+    pip = [str(PYTHON), "-m", "pip", *options]
     uv = [str(BIN / "uv"), "pip", "install", f"--python={PYTHON}", *QUIET]
     uncompressed = ["--config-settings-package", f"pyspark:{UNCOMPRESSED}"]
-    if progress.run([*pip, "uv"]) and progress.run([*uv, *uncompressed, *requirements]):
+
+    def with_pip() -> bool:
+        return progress.run([str(PYTHON), "-m", "ensurepip"])
+
+    has_uv = progress.run([*pip_outside, "uv"]) or (with_pip() and progress.run([*pip, "uv"]))
+    if has_uv and progress.run([*uv, *uncompressed, *requirements]):
         done = progress.run([*uv, *package])
     else:
-        done = progress.run([*pip, *requirements]) and progress.run([*pip, *package])
+        done = with_pip() and progress.run([*pip, *requirements]) and progress.run([*pip, *package])
     if not done:
         sys.exit(f"the installation failed:\n{progress.output()}")
 

@@ -34,6 +34,7 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": BRIEF,
     "spark.driver.extraClassPath": CLASSES,
     "spark.executor.extraClassPath": CLASSES,
+    "spark.python.daemon.module": "tests.spark.daemon",
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",

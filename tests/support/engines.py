@@ -47,9 +47,10 @@ PAIRS: list[Pair] = [
     (engine, colour) for engine in ENGINES for colour in COLOURS if (engine.name, colour) != ("grpc", "async")
 ]
 """Over gRPC the remote engine is the same but for what carries its frames."""
-IN_EVERY_RUN = ("memory-blocking", "memory-async", "sqlite-blocking", "postgres-blocking", "remote-blocking")
+IN_EVERY_RUN = ("memory-blocking", "sqlite-blocking", "postgres-blocking", "remote-blocking")
 """The pairs of `make test`. The async facade is generated from the blocking one and awaits every engine through one
-bridge, and gRPC carries the frames of the remote engine, so the other pairs repeat code: `make test-all` runs them."""
+bridge, which test_async.py and the workers use in every run, and gRPC carries the frames of the remote engine. So the
+other pairs repeat code, and `make test-all` runs them."""
 
 
 def pair_name(pair: Pair) -> str:
