@@ -94,10 +94,10 @@ def main(run: str, options: list[str]) -> int:
         if not any(codes):
             wait(groups, began)
             codes += [group.report() for group in groups]
+            print_durations(groups)
     finally:
         for group in groups:
             group.stop()
-    print_durations(groups)
     print(f"{'failed' if any(codes) else 'passed'} after {time.monotonic() - began:.0f} s")
     return int(any(codes))
 
