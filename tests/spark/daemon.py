@@ -1,6 +1,6 @@
 """The daemon that Spark forks its Python workers from, with the modules imported that most of them use.
 
-`pyspark.daemon` imports none of them, so each of a hundred workers would import pandas, PyArrow and Penstock for itself.
+`pyspark.daemon` imports none of them, so each of a hundred workers would import pandas, PyArrow and Penstock itself.
 """
 
 from __future__ import annotations
