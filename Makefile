@@ -8,13 +8,16 @@ help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: ## install everything into .venv
+	$(INSTALL) tools
+
+setup-java: # the same, and name the command that installs Java if there is none
 	$(INSTALL) test
 
 demo: ## a polite crawl of a small web with Spark, to watch; without Java, with local workers
 	$(INSTALL) demo
 	@PYTHONPATH=examples $(BIN)/python -m crawl
 
-test: setup ## the checks and the suite; needs Java 17
+test: setup-java ## the checks and the suite; needs Java 17
 	@$(BIN)/python tools/suite.py default
 
 test-all: test ## and everything at greater length: all engines and facades, long random runs, torture
@@ -23,7 +26,7 @@ test-all: test ## and everything at greater length: all engines and facades, lon
 quick: setup ## the part of the suite for the inner loop: no Spark, PostgreSQL or processes
 	@$(BIN)/python tools/suite.py quick
 
-test-spark: setup ## the tests of Spark alone
+test-spark: setup-java ## the tests of Spark alone
 	@$(BIN)/python -m pytest tests/spark
 
 check: setup ## format, lint, types, layers, generated files
@@ -50,4 +53,4 @@ bench: ## measure speed next to the peers that can be installed
 clean: ## remove what the other targets made
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build src/*.egg-info
 
-.PHONY: help setup demo test test-all quick test-spark check format generate coverage bench clean
+.PHONY: help setup setup-java demo test test-all quick test-spark check format generate coverage bench clean

@@ -20,7 +20,7 @@ from penstock.testing import ManualClock, waiting
 # Hundreds of tests start programs, and each would compile all that it imports.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# A shell without job control starts what runs behind it deaf to Ctrl-C, and every child would inherit that.
+# A shell without job control starts background commands with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -114,7 +114,7 @@ class Background:
         return self._thread.is_alive()
 
     def result(self) -> Any:
-        """What the call answered or raised; fails if it does not end."""
+        """Return the result of the call or raise its error; fails if it does not end."""
         self._thread.join(timeout=90)
         assert not self._thread.is_alive(), "the call does not end"
         if self._error:

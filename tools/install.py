@@ -1,4 +1,4 @@
-"""Install what a make target needs into .venv: `python3 tools/install.py demo | test | bench`.
+"""Install what a make target needs into .venv: `python3 tools/install.py demo | tools | test | bench`.
 
 Runs on the standard library alone, before anything is installed. The packages are installed by uv, which takes a third
 of pip's time; pip takes over where uv fails, for example because only pip knows the package index. A stamp in .venv
@@ -27,10 +27,13 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / "python"
 PURPOSES = {
     "demo": ["base"],
+    "tools": ["base", "spark", "test"],
     "test": ["base", "spark", "test"],
     "bench": ["base", "spark", "test", "bench"],
 }
 """The files in requirements/ for each purpose; the demo has `spark` too where there is Java."""
+NEED_JAVA = ("test", "bench")
+"""Purposes that start Spark in any case. The tools need its package alone, for the types."""
 UNCOMPRESSED = "--build-option=--compression=stored"
 QUIET = ["--quiet", "--quiet"]
 REFRESH = 0.5
@@ -42,14 +45,14 @@ def main(purpose: str) -> None:
     missing_java = find_missing_java()
     if purpose == "demo" and missing_java is None:
         names = [*names, "spark"]
-    elif purpose != "demo" and missing_java is not None:
+    elif purpose in NEED_JAVA and missing_java is not None:
         sys.exit(missing_java)
     files = [ROOT / "requirements" / f"{name}.txt" for name in names]
-    stamp, wanted = VENV / f".installed-{purpose}", fingerprint(files)
+    stamp, wanted = VENV / f".installed-{'-'.join(names)}", fingerprint(files)
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     with tempfile.TemporaryFile() as log, Progress("installing into .venv", log) as progress:
-        if not PYTHON.exists():
+        if not PYTHON.exists() or version_of_venv() != sys.version.split()[0]:
             venv.create(VENV, clear=True)
         install(files, progress)
         stamp.write_text(wanted)
@@ -63,6 +66,12 @@ def find_missing_java() -> str | None:
     spec.loader.exec_module(java)
     missing: str | None = java.missing_java()
     return missing
+
+
+def version_of_venv() -> str:
+    """The version of Python that .venv was made with."""
+    lines = (VENV / "pyvenv.cfg").read_text().splitlines()
+    return next((line.partition("=")[2].strip() for line in lines if line.startswith("version ")), "")
 
 
 def fingerprint(files: list[Path]) -> str:
@@ -85,7 +94,9 @@ def install(files: list[Path], progress: Progress) -> None:
     uncompressed = ["--config-settings-package", f"pyspark:{UNCOMPRESSED}"]
 
     def with_pip() -> bool:
-        return progress.run([str(PYTHON), "-m", "ensurepip"])
+        if not progress.run([str(PYTHON), "-m", "ensurepip"]):
+            sys.exit("this Python has neither pip nor ensurepip; on Debian and Ubuntu: apt install python3-venv")
+        return True
 
     has_uv = progress.run([*pip_outside, "uv"]) or (with_pip() and progress.run([*pip, "uv"]))
     if has_uv and progress.run([*uv, *uncompressed, *requirements]):

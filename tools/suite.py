@@ -4,15 +4,17 @@ default     the checks of `make check` and every test that is not marked `exhaus
 exhaustive  the tests that are: what `make test-all` adds
 quick       the tests that need no Spark, no PostgreSQL and no process of their own: `make quick`
 
-The folders are divided into groups of about the same length, and each group is one process of pytest. Two cores are
-busy with four groups, because many tests wait for servers and processes. Handing out single tests to processes, as
-pytest-xdist does, costs more time for so many short tests than it saves.
+The folders are divided into groups of about the same length, and each group is one process of pytest. Four groups keep
+two cores busy, because many tests wait for servers and processes. pytest-xdist hands out single tests, which takes more
+time than it saves for so many short ones.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -39,7 +41,13 @@ QUICK = {
 # Tests on an engine have its name in theirs, and those of the async facade have "async".
 QUICK_OPTIONS = ["--no-processes", "-k", "not postgres and not remote and not async"]
 REFRESH = 1.0
-"""Seconds between two updates of the progress line."""
+"""Seconds between two updates of the progress line on a terminal."""
+REFRESH_LOG = 60.0
+"""The same where the output is not a terminal."""
+PATIENCE = 60.0
+"""Seconds that pytest may take to end its servers and processes when it is interrupted."""
+NO_TESTS = 5
+"""The exit code of pytest when the options select none of its tests."""
 
 
 class Group:
@@ -51,14 +59,23 @@ class Group:
         self.durations = BUILD / f"{run}-{name}.json"
         self.durations.unlink(missing_ok=True)
         self._log = BUILD / f"{run}-{name}.log"
-        command = [sys.executable, "-m", "pytest", f"--durations-json={self.durations}", *options]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # A process group of its own: Ctrl-C interrupts this program, which then interrupts each pytest once.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", f"--durations-json={self.durations}", *options],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            process_group=0,
+        )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
 
     def _read(self, output: IO[str]) -> None:
-        with self._log.open("w") as log:
+        with self._log.open("w", encoding="utf-8") as log:
             for line in output:
                 log.write(line)
                 log.flush()
@@ -69,37 +86,51 @@ class Group:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def stop(self) -> None:
-        """End the process if it still runs, as Ctrl-C does."""
+    def interrupt(self) -> None:
+        """Let pytest end what its tests have started, as it does after Ctrl-C."""
         if self.is_running:
-            self._process.terminate()
-        self._process.wait()
+            self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> None:
+        """Wait for the end of an interrupted process; kill it if that takes too long."""
+        try:
+            self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def report(self) -> int:
         """Print how it ended, and all its output if it failed; returns the exit code of pytest."""
         code = self._process.wait()
-        self._reader.join()
-        lines = self._log.read_text().splitlines()
-        shown = lines if code else lines[-1:]
-        print(*(f"{self.name}: {line}" if line is lines[-1] else line for line in shown), sep="\n", flush=True)
+        self._reader.join(PATIENCE)  # a process that a test has left behind may keep the pipe open
+        *lines, last = self._log.read_text(encoding="utf-8").splitlines() or [""]
+        print(*(lines if code not in (0, NO_TESTS) else []), f"{self.name}: {last}", sep="\n", flush=True)
         return code
+
+    def failures(self) -> list[str]:
+        """The lines that name the tests that failed."""
+        return [
+            line for line in self._log.read_text(encoding="utf-8").splitlines() if re.match("(FAILED|ERROR) ", line)
+        ]
 
 
 def main(run: str, options: list[str]) -> int:
     began = time.monotonic()
     BUILD.mkdir(exist_ok=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     groups = start(run, options)
     try:
-        codes = [subprocess.call(["make", "--no-print-directory", "check"], cwd=ROOT)] if run == "default" else []
-        if not any(codes):
-            wait(groups, began)
-            codes += [group.report() for group in groups]
-            print_durations(groups)
+        passed = (run != "default" or check()) and wait(groups, began)
+    except KeyboardInterrupt:
+        print("\ninterrupted")
+        return 130
     finally:
         for group in groups:
-            group.stop()
-    print(f"{'failed' if any(codes) else 'passed'} after {time.monotonic() - began:.0f} s")
-    return int(any(codes))
+            group.interrupt()
+        for group in groups:
+            group.end()
+    print(f"{'passed' if passed else 'failed'} after {time.monotonic() - began:.0f} s")
+    return int(not passed)
 
 
 def start(run: str, options: list[str]) -> list[Group]:
@@ -111,16 +142,34 @@ def start(run: str, options: list[str]) -> list[Group]:
     return [Group(run, name, [*folders, *marks, *options]) for name, folders in groups.items()]
 
 
-def wait(groups: list[Group], began: float) -> None:
-    """Wait for all groups; on a terminal, a line shows how far each one is."""
+def check() -> bool:
+    """Run `make check`; the flags of the make that started this program are not for that one."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
+    return subprocess.call(["make", "--no-print-directory", "check"], cwd=ROOT, env=environment) == 0
+
+
+def wait(groups: list[Group], began: float) -> bool:
+    """Report each group when it ends, then the seconds of each folder and what failed; returns whether all passed."""
     on_terminal = sys.stdout.isatty()
-    while any(group.is_running for group in groups):
-        if on_terminal:
-            progress = ", ".join(f"{group.name} {group.percent} %" for group in groups)
-            print(f"\r{progress}, {time.monotonic() - began:.0f} s", end=" ", flush=True)
-        time.sleep(REFRESH)
-    if on_terminal:
-        print("\r\033[K", end="")
+    codes: dict[str, int] = {}
+    shown = began
+    while running := [group for group in groups if group.name not in codes]:
+        for group in running:
+            if not group.is_running:
+                print("\r\033[K" if on_terminal else "", end="")
+                codes[group.name] = group.report()
+        now = time.monotonic()
+        if now - shown >= (REFRESH if on_terminal else REFRESH_LOG):
+            shown = now
+            progress = ", ".join(f"{group.name} {group.percent} %" for group in running)
+            line = f"after {now - began:.0f} s: {progress}"
+            print(f"\r\033[K{line}" if on_terminal else line, end="" if on_terminal else "\n", flush=True)
+        time.sleep(0.1)
+    print_durations(groups)
+    for line in [line for group in groups for line in group.failures()]:
+        print(line)
+    found = set(codes.values())
+    return found <= {0, NO_TESTS} and 0 in found
 
 
 def print_durations(groups: list[Group]) -> None:
@@ -131,6 +180,8 @@ def print_durations(groups: list[Group]) -> None:
     for group in groups:
         if group.durations.exists():
             seconds |= json.loads(group.durations.read_text())
+        else:
+            print(f"{group.name}: no durations, pytest did not end as it should")
     print("seconds by folder, all processes added:", *by_folder(seconds), sep="\n")
 
 

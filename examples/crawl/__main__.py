@@ -21,6 +21,7 @@ from crawl.web import Server, Web
 from penstock.pipeline.java import LEAST, find_java, java_hint
 
 ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "build" / "demo"
 RATE, OWN_RATE = 2.0, 5.0
 """Requests a second to a site, and to the one site that allows more."""
 
@@ -100,6 +101,13 @@ def shorten(path: Path) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def check_folder(parser: argparse.ArgumentParser, folder: Path) -> None:
+    """Refuse to empty a folder that a demo has not made."""
+    is_ours = folder == FOLDER or not folder.exists() or (folder / "crawl.db").exists()
+    if not is_ours and (not folder.is_dir() or any(folder.iterdir())):
+        parser.error(f"--folder {folder} would be emptied, and has no crawl.db of a demo; name a new or empty folder")
+
+
 def main() -> int:
     """Read the options, and crawl."""
     parser = argparse.ArgumentParser(prog="crawl", description="A polite crawl of a small web on this machine.")
@@ -109,8 +117,9 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=16, help="how many pages a worker fetches at once")
     parser.add_argument("--fast", action="store_true", help="ten times as fast")
     parser.add_argument("--no-spark", action="store_true", help="local workers, without Spark and a report")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="for the queue, lake and report")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="for the queue, lake and report; it is emptied")
     options = parser.parse_args()
+    check_folder(parser, options.folder)
     shutil.rmtree(options.folder, ignore_errors=True)
     options.folder.mkdir(parents=True)
     folder = options.folder.resolve()

@@ -27,7 +27,7 @@ from penstock.cli import app
 from penstock.cli.app import program, status_of
 
 PROGRAM = [sys.executable, "-m", "penstock"]
-PATIENCE = 60.0
+PATIENCE = 200.0
 """Seconds after which a run is taken for stuck."""
 _started: list[Any] = []
 

@@ -144,8 +144,17 @@ def test_demo_shows_a_bar_per_phase_on_a_terminal(demo):
         advance(540)
     text = re.sub(r"\x1b\[\??[0-9;]*[A-Za-z]", "", file.getvalue()).replace("\r", "\n")
     assert max(map(len, text.split("\n"))) <= 80
-    assert re.search(r"^Start +━{36} +0:00:00", text, re.MULTILINE)
-    assert re.search(r"^Fetch +━{36} +540/540 0:00:00", text, re.MULTILINE)
+    assert re.search(r"^Start +━{36} +\d:\d\d:\d\d", text, re.MULTILINE)
+    assert re.search(r"^Fetch +━{36} +540/540 \d:\d\d:\d\d", text, re.MULTILINE)
+
+
+def test_demo_refuses_to_empty_a_folder_with_other_files(tmp_path):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    words = [sys.executable, "-m", "crawl", "--folder", str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": f"examples{os.pathsep}src"}
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=200, cwd=ROOT, env=environment)
+    assert ran.returncode == 2 and f"--folder {tmp_path} would be emptied" in ran.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
 def test_demo_table_shows_broken_limits_first(demo):

@@ -241,9 +241,10 @@ def test_other_options_of_lanes_cost_one_look_at_each_task(memory):
 
 @pytest.mark.parametrize("concurrency", [5000, None])
 @pytest.mark.parametrize("own", [False, True])
-def test_a_lane_with_many_taken_tasks_costs_no_more_than_one_with_few(tmp_path: Path, concurrency, own):
+@pytest.mark.parametrize("many", [500, pytest.param(2000, marks=pytest.mark.exhaustive)])
+def test_a_lane_with_many_taken_tasks_costs_no_more_than_one_with_few(tmp_path: Path, concurrency, own, many):
     costs = []
-    for number in (50, 500):
+    for number in (50, many):
         with penstock.connect(str(tmp_path / f"{number}.db"), durability="relaxed", clock=ManualClock()) as q:
             jobs = q.create_tube("jobs", lane_concurrency=None if own else concurrency)
             if own:

@@ -268,10 +268,11 @@ def test_durations_without_end_are_infinite_and_dates_out_of_reach_are_null(q):
     assert rows == [task_row(task) for task in jobs.tasks()]
 
 
-def test_a_scan_that_is_dropped_half_way_leaves_the_store_usable(q):
+@pytest.mark.parametrize("times", [5, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_a_scan_that_is_dropped_half_way_leaves_the_store_usable(q, times):
     jobs = q.create_tube("jobs")
     jobs.put_many(range(PAGE + 1))
-    for _ in range(5):
+    for _ in range(times):
         batches = q._engine.scan(Scan("tasks", "jobs", ("seq",)))
         next(batches)
         batches.close()

@@ -70,12 +70,13 @@ def test_tokens_are_unique_over_tubes_and_sessions(bench, q):
     assert len(set(tokens)) == 30
 
 
-def test_tokens_rise_past_many_thousand_grants(q):
+@pytest.mark.parametrize("rounds", [3, pytest.param(6, marks=pytest.mark.exhaustive)])
+def test_tokens_rise_past_many_thousand_grants(q, rounds):
     jobs = q.create_tube("jobs", "fifo")
     other = q.create_tube("other", "fifo")
     last = 0
     seen = set()
-    for _ in range(3):
+    for _ in range(rounds):
         jobs.put_many(range(1500))
         tasks = jobs.take_many(1500)
         other.put("x")
@@ -84,7 +85,7 @@ def test_tokens_rise_past_many_thousand_grants(q):
         assert tasks[0].token > last
         last = tasks[-1].token
         jobs.ack_many(tasks)
-    assert len(seen) == 3 * 1501
+    assert len(seen) == rounds * 1501
 
 
 @pytest.mark.parametrize("temporary", [False, True])

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.engines import store
 
-PATIENCE = 60.0
+PATIENCE = 200.0
 """Seconds after which a child that says nothing is taken for stuck."""
 _context = multiprocessing.get_context("forkserver")
 _ENGINES = ["penstock.engines.sqlite.store", "penstock.engines.postgres.store"]

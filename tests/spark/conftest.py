@@ -49,7 +49,7 @@ SETTINGS = {
 }
 
 PLAIN = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Of a few rows that are read once: compiling a plan takes longer than walking through it. Other drivers do compile."""
+"""For a few rows that are read once, compiling a plan takes longer than interpreting it. Other drivers compile."""
 
 
 def environment(home: Path | None = None) -> dict[str, str]:

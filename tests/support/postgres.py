@@ -32,7 +32,7 @@ from penstock.engines.postgres import migrations
 
 INSTALLED = "pginstall18"
 """The folder of the PostgreSQL 18 in the package; an older one is beside it."""
-PATIENCE = 60.0
+PATIENCE = 200.0
 """Seconds after which a server that does not do what it was told is taken for stuck."""
 DATABASE = "penstock"
 """The database of the shared server that places are in."""

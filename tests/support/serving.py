@@ -20,7 +20,7 @@ from tests.cli.shell import PROGRAM, Shell, started
 from tests.support.forks import Fork
 from tests.worker.bench import until
 
-PATIENCE = 60.0
+PATIENCE = 200.0
 
 
 @functools.cache

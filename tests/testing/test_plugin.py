@@ -71,7 +71,7 @@ class Project:
             env={**known, **environment},
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=200,
         )
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
