@@ -131,6 +131,7 @@ def test_a_store_that_nobody_ticks(url, psql, q):
     assert worst(url, "counters", limits=limits) == "warn"
 
 
+@pytest.mark.exhaustive
 def test_tickets_without_tasks_and_lanes_without_tickets(q, url, psql):
     q.create_tube("jobs").put(1, lane="lost")
     number = psql.number("jobs")
@@ -176,6 +177,7 @@ def perform_here(command: str) -> None:
     assert migrate.main([option, url]) == 0
 
 
+@pytest.mark.exhaustive
 def test_functions_that_all_tubes_share_are_missing(q, url, psql):
     q.create_tube("jobs")
     psql.do("drop function penstock.act_many, penstock.now_us")
@@ -214,6 +216,7 @@ def test_tables_that_all_tubes_share_are_missing(place, table):
     assert (finding.level, finding.subject, finding.value) == ("bad", "", f"{table} is missing")
 
 
+@pytest.mark.exhaustive
 def test_an_adopted_table_lacks_nothing(q, url, psql):
     table = f"public.orders_of_{psql.schema}"
     psql.connection.execute(f"create table {table} (id bigint primary key, status text)")
@@ -226,6 +229,7 @@ def test_an_adopted_table_lacks_nothing(q, url, psql):
         psql.connection.execute(f"drop table {table}")
 
 
+@pytest.mark.exhaustive
 def test_what_a_server_of_its_own_can_suffer_from(servers):
     server = servers.enter_context(
         Server.start(

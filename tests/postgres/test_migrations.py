@@ -330,6 +330,7 @@ def test_many_processes_may_open_an_empty_database_at_one_moment(database):
         assert [child.exit() for child in openers] == [0] * OPENERS
 
 
+@pytest.mark.exhaustive
 def test_the_script_comes_out_of_a_program(database, capsys):
     url = database()
     command = [sys.executable, "-m", "penstock.engines.postgres.migrate"]

@@ -340,6 +340,7 @@ def test_errors_of_the_driver_are_told_as_ours(error, ours):
     assert getattr(found, "outcome", "not_done") == "not_done"
 
 
+@pytest.mark.exhaustive
 def test_a_statement_that_takes_too_long_is_told_as_ours(server, url):
     with penstock.connect(f"{url}&notify=off") as q:
         jobs = q.create_tube("jobs", "fifo")

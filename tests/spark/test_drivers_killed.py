@@ -36,7 +36,7 @@ STORES: dict[What, str] = {
     ("tasks", "committed"): "postgres",
 }
 """In which store: what differs between stores is tested without Spark."""
-IN_EVERY_RUN = {("batch", "before"), ("sink", "after"), ("tasks", "written")}
+IN_EVERY_RUN = {("batch", "before"), ("tasks", "written")}
 """The other points are exhaustive: test_jobs.py and test_stream_calls.py have all of them, without Spark."""
 
 
@@ -129,6 +129,7 @@ def test_a_stream_of_tasks_whose_driver_was_killed_goes_on_where_it_was(spark, k
     assert sum(json.loads(note.text)["lost"] for note in acked) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_driver_that_stands_still_past_its_lease_loses_its_tasks_to_others(spark, tmp_path):
     url = postgres.lent_place()
     with penstock.connect(url) as q:

@@ -15,7 +15,7 @@ from penstock.testing import ManualClock
 EVERY: list[Pair] = [(engine, colour) for engine in ENGINES for colour in COLOURS]
 ONE_EACH: list[Pair] = [(engine, COLOURS[n % 2]) for n, engine in enumerate(ENGINES)]
 # The kit calls what programs call. Most use it on memory; the others are here for what their stores do between calls.
-IN_EVERY_RUN = ("memory-blocking", "memory-async", "sqlite-async", "postgres-blocking")
+IN_EVERY_RUN = ("memory-blocking", "memory-async", "sqlite-async")
 
 
 @pytest.fixture(autouse=True)

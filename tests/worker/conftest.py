@@ -69,7 +69,7 @@ def q(bench: Bench) -> Any:
     return bench.connect()
 
 
-@pytest.fixture(params=parameters(EVERY, in_every_run=("sqlite-async", "postgres-blocking")))
+@pytest.fixture(params=parameters(EVERY, in_every_run=("sqlite-async",)))
 def every_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     """The same, over every engine with both a blocking and an async program: for what handlers do themselves."""
     yield from _opened(request.param, tmp_path)
