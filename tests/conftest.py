@@ -20,6 +20,8 @@ from penstock.testing import ManualClock, waiting
 # Hundreds of tests start programs, and each would compile all that it imports.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# These options are for this run, not for the pytest of a project that a test makes.
+os.environ.pop("PYTEST_ADDOPTS", None)
 # A shell without job control starts background commands with SIGINT ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

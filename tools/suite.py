@@ -109,9 +109,8 @@ class Group:
 
     def failures(self) -> list[str]:
         """The lines that name the tests that failed."""
-        return [
-            line for line in self._log.read_text(encoding="utf-8").splitlines() if re.match("(FAILED|ERROR) ", line)
-        ]
+        lines = self._log.read_text(encoding="utf-8").splitlines()
+        return [line for line in lines if re.match(r"(FAILED|ERROR) \w+/", line)]
 
 
 def main(run: str, options: list[str]) -> int:

@@ -215,8 +215,8 @@ def test_a_task_that_waited_for_a_slot_beyond_its_limit_is_not_started(
             waited.extend(task.data for task, _, _ in buffer)
             later(LIMIT)
 
-    job.put_many(range(30))
     with Working(still_memory, concurrency=1, prefetch=4) as working:
+        job.put_many(range(30))  # not before: the handler uses `working`
         until(lambda: waited and working.tally.ok == 30 - len(waited))
         until(lambda: still_memory.tube("jobs").statistics().tasks["total"] == len(waited))
         clock.advance(LIMIT)
