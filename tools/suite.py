@@ -5,8 +5,8 @@ exhaustive  the tests that are: what `make test-all` adds
 quick       the tests that need no Spark, no PostgreSQL and no process of their own: `make quick`
 
 The folders are divided into groups of about the same length, and each group is one process of pytest. Four groups keep
-two cores busy, because many tests wait for servers and processes. pytest-xdist hands out single tests, which takes more
-time than it saves for so many short ones.
+two cores busy, because many tests wait for servers and processes. pytest-xdist distributes single tests, and its
+overhead for each of them is as long as many of these tests.
 """
 
 from __future__ import annotations

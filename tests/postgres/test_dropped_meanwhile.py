@@ -18,7 +18,7 @@ from penstock.model.errors import SchemaMismatch, TubeBusy
 
 
 @pytest.mark.parametrize("tubes", [5, pytest.param(30, marks=pytest.mark.exhaustive)])
-def test_who_looks_at_all_tubes_does_not_stumble_over_those_that_are_dropped_meanwhile(lent, tubes):
+def test_listing_all_tubes_succeeds_while_tubes_are_dropped(lent, tubes):
     failures: list[Exception] = []
 
     def churn(name: str) -> None:

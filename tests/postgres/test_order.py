@@ -28,7 +28,7 @@ APPEARS = """
 
 
 @pytest.mark.parametrize("takers", [2, 4, 5, 64])
-def test_nobody_gets_what_appears_after_one_before_him_got_nothing(lent: str, takers: int) -> None:
+def test_takes_in_one_commit_get_no_task_that_becomes_ready_after_the_first_take(lent: str, takers: int) -> None:
     with penstock.connect(lent, clock=testing.ManualClock()) as q:
         jobs = q.create_tube("jobs", "fifo")
         jobs.bury(jobs.put("late").id)

@@ -138,7 +138,7 @@ def test_a_holder_that_computes_for_longer_than_its_session_lives_keeps_it(url):
         assert holder.line() == ["holds", 1]
         ask = "select expires_at from sessions"
         born = connection.execute(ask).fetchone()[0]
-        until(lambda: connection.execute(ask).fetchone()[0] > born + 400_000, "nobody keeps the session alive")
+        until(lambda: connection.execute(ask).fetchone()[0] > born + 400_000, "the session gets no heartbeat")
         os.kill(holder.pid, signal.SIGUSR1)
         assert holder.line() == ["acked", "success"]
         assert holder.exit() == 0
@@ -217,7 +217,7 @@ def test_a_due_task_that_somebody_has_locked_does_not_keep_the_keeper_busy(url, 
             ticks: list[int] = []
             tick = type(store).tick
             monkeypatch.setattr(store, "tick", lambda: (ticks.append(store.clock.now()), tick(store))[1])
-            until(lambda: len(ticks) > 2, "nobody ticks")
+            until(lambda: len(ticks) > 2, "the keeper makes no ticks")
             connection.execute("commit")
         gaps = [later - earlier for earlier, later in pairwise(ticks)]
         assert min(gaps) >= 10_000

@@ -122,7 +122,7 @@ def test_sessions_are_kept_alive_after_a_restart(server, url, restarts):
             expires = value(server, "select expires_at from penstock.sessions")
             until(
                 lambda expires=expires: value(server, "select expires_at from penstock.sessions") > expires,
-                "nobody keeps the session alive",
+                "the session gets no heartbeat",
             )
         assert held.ack().reason == "success"
 

@@ -63,7 +63,7 @@ def exists(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["smart", "fast", "immediate"])
-def test_what_was_committed_is_there_after_any_stop(server: Server, mode):
+def test_server_keeps_committed_rows_after_every_stop_mode(server: Server, mode):
     put_number(server, 1)
     url = server.url()
     server.stop(mode)

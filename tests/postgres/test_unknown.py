@@ -299,7 +299,7 @@ def test_a_reply_that_is_late_is_waited_for(line):
 
 
 def stop_keeper(q: penstock.Queue) -> None:
-    """From now on nobody but the test calls."""
+    """Stop the keeper thread, so that only the test makes calls."""
     keeper = q._engine.store._keeper
     keeper.stop()
     until(lambda: not keeper._thread.is_alive(), "the keeper does not stop")

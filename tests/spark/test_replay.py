@@ -114,7 +114,7 @@ def test_a_replay_chooses_by_sql_and_keeps_lane_priority_and_key(spark, url, lak
     assert all((task.pri, task.key) == (task.data["n"] % 2, f"key{task.data['n']}") for task in found)
 
 
-def test_what_cannot_be_replayed_is_told(spark, url, lake, again):
+def test_replay_rejects_unknown_columns_unknown_tubes_and_tasks_without_data(spark, url, lake, again):
     with pytest.raises(UsageError, match="history_data"):
         replay(spark, url, lake, "again", "r3", where="tube = 'bare'", unfinished=True)
     with pytest.raises(UsageError, match="there are tube, task_id"):

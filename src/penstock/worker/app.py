@@ -135,7 +135,7 @@ def _is_own(module: ModuleType | None, root: Path) -> bool:
 
 def _forget_compiled(module: ModuleType) -> None:
     """Compiled code is taken for new while its source has the same size and was changed in the same second."""
-    with contextlib.suppress(OSError, NotImplementedError):  # there is none, or this interpreter keeps none
+    with contextlib.suppress(OSError, NotImplementedError):  # not compiled, or no bytecode cache here
         os.unlink(importlib.util.cache_from_source(str(module.__file__)))
 
 
