@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 
+from penstock.spark import stores
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from tests.spark.driver import Driver
@@ -76,6 +78,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(PATIENCE))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Close the stores that penstock.spark keeps open in this process: the next test opens the same ones anew."""
+    stores.close_all()
 
 
 @pytest.fixture(scope="session")
