@@ -7,7 +7,7 @@ INSTALL := @$(PYTHON) tools/install.py
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: ## install everything into .venv
+setup: ## install what development needs into .venv
 	$(INSTALL) tools
 
 setup-java: # the same, and name the command that installs Java if there is none

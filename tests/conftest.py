@@ -61,16 +61,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     odd = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if odd:
         raise pytest.UsageError(f"tests whose names are not the same in every process: {odd[:3]}; give them ids")
-    for item in items:
-        if item.get_closest_marker("arguments") and not on_memory(item):
-            item.add_marker("exhaustive")
-
-
-def on_memory(item: pytest.Item) -> bool:
-    """Whether a test that has the fixture `bench` runs on memory, called by a blocking program."""
-    callspec = getattr(item, "callspec", None)
-    pair = callspec.params.get("bench") if callspec else None
-    return pair is None or pair == PAIRS[0]
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ compression saves most of the build. The demo does without PySpark where there i
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,7 @@ from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+BIN = VENV / "bin"
 PYTHON = BIN / "python"
 PURPOSES = {
     "demo": ["base"],
@@ -31,9 +30,11 @@ PURPOSES = {
     "test": ["base", "spark", "test"],
     "bench": ["base", "spark", "test", "bench"],
 }
-"""The files in requirements/ for each purpose; the demo has `spark` too where there is Java."""
-NEED_JAVA = ("test", "bench")
-"""Purposes that start Spark in any case. The tools need its package alone, for the types."""
+"""The files in requirements/ for each purpose; the demo has `spark` too where there is Java.
+
+`test` and `bench` start Spark, so they fail without Java. `tools` needs its package alone, for the types.
+"""
+UV = "uv==0.13.8"
 UNCOMPRESSED = "--build-option=--compression=stored"
 QUIET = ["--quiet", "--quiet"]
 REFRESH = 0.5
@@ -42,17 +43,18 @@ REFRESH = 0.5
 
 def main(purpose: str) -> None:
     names = PURPOSES[purpose]
-    missing_java = find_missing_java()
-    if purpose == "demo" and missing_java is None:
-        names = [*names, "spark"]
-    elif purpose in NEED_JAVA and missing_java is not None:
-        sys.exit(missing_java)
+    if purpose != "tools":
+        missing_java = find_missing_java()
+        if purpose == "demo" and missing_java is None:
+            names = [*names, "spark"]
+        elif purpose != "demo" and missing_java is not None:
+            sys.exit(missing_java)
     files = [ROOT / "requirements" / f"{name}.txt" for name in names]
     stamp, wanted = VENV / f".installed-{'-'.join(names)}", fingerprint(files)
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     with tempfile.TemporaryFile() as log, Progress("installing into .venv", log) as progress:
-        if not PYTHON.exists() or version_of_venv() != sys.version.split()[0]:
+        if not PYTHON.exists() or version_of_venv() != ".".join(map(str, sys.version_info[:3])):
             venv.create(VENV, clear=True)
         install(files, progress)
         stamp.write_text(wanted)
@@ -93,18 +95,23 @@ def install(files: list[Path], progress: Progress) -> None:
     uv = [str(BIN / "uv"), "pip", "install", f"--python={PYTHON}", *QUIET]
     uncompressed = ["--config-settings-package", f"pyspark:{UNCOMPRESSED}"]
 
-    def with_pip() -> bool:
-        if not progress.run([str(PYTHON), "-m", "ensurepip"]):
-            sys.exit("this Python has neither pip nor ensurepip; on Debian and Ubuntu: apt install python3-venv")
-        return True
-
-    has_uv = progress.run([*pip_outside, "uv"]) or (with_pip() and progress.run([*pip, "uv"]))
+    has_uv = progress.run([*pip_outside, UV])
+    if not has_uv:
+        add_pip(progress)
+        has_uv = progress.run([*pip, UV])
     if has_uv and progress.run([*uv, *uncompressed, *requirements]):
         done = progress.run([*uv, *package])
     else:
-        done = with_pip() and progress.run([*pip, *requirements]) and progress.run([*pip, *package])
+        add_pip(progress)
+        done = progress.run([*pip, *requirements]) and progress.run([*pip, *package])
     if not done:
         sys.exit(f"the installation failed:\n{progress.output()}")
+
+
+def add_pip(progress: Progress) -> None:
+    """Make pip run in .venv; does nothing if it is there."""
+    if not progress.run([str(PYTHON), "-m", "ensurepip"]):
+        sys.exit("this Python has neither pip nor ensurepip; on Debian and Ubuntu: apt install python3-venv")
 
 
 class Progress:
@@ -122,9 +129,9 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        start, end = ("\r", "\n") if self._on_terminal else ("", "\n")
         if error is None:
-            print(f"{start}installed into .venv in {self._seconds()} s", end=end, flush=True)
+            start = "\r" if self._on_terminal else ""
+            print(f"{start}installed into .venv in {self._seconds()} s", flush=True)
         elif self._on_terminal:
             print()
 

@@ -68,6 +68,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_demo_without_java_runs_local_workers(machine: Machine):
     machine.add_command("dnf")
+    machine.add_command("sudo")
     status, out, err = machine.run()
     assert (status, err) == (0, ""), out + err
     lines = out.splitlines()
@@ -120,7 +121,7 @@ def test_demo_explains_why_spark_is_not_used(demo, machine: Machine, monkeypatch
 )
 def test_demo_that_is_interrupted_ends_with_one_line(machine: Machine, number: signal.Signals):
     """What a fleet does then is in tests/spark/test_drivers.py."""
-    process = machine.start()
+    process = machine.start("--pages", "400")
     assert process.stdout is not None
     assert any("Put the site maps" in line for line in iter(process.stdout.readline, ""))
     process.send_signal(number)

@@ -140,7 +140,6 @@ def test_ack_overrides_what_the_tube_keeps(q):
         jobs.peek(1)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("keep", [-1, "yes", float("nan")])
 def test_a_bad_keep_is_refused_and_the_lease_stays(jobs, keep):
     jobs.put(1)
@@ -149,7 +148,6 @@ def test_a_bad_keep_is_refused_and_the_lease_stays(jobs, keep):
     assert task.ack().state == State.DONE
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("result", [float("nan"), {1}, (1, 2), b"x", 1 << 64])
 def test_a_result_that_is_no_data_is_refused_and_the_lease_stays(jobs, result):
     jobs.put(1)

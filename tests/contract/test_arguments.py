@@ -27,7 +27,6 @@ def ids(value):
     return "10**5000" if value == 10**5000 else repr(value)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("value", COUNTS, ids=ids)
 @pytest.mark.parametrize("option", ["max_attempts", "capacity", "concurrency", "lane_concurrency"])
 def test_a_tubes_counts_are_whole_numbers_that_a_store_can_hold(q, option, value):
@@ -41,7 +40,6 @@ def test_a_tubes_counts_are_whole_numbers_that_a_store_can_hold(q, option, value
     assert q.tube("jobs").options[option] == MOST
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("value", COUNTS, ids=ids)
 def test_other_counts_are_whole_numbers_that_a_store_can_hold(q, jobs, value):
     calls = {
@@ -115,7 +113,6 @@ def test_a_hundred_years_and_more_is_never(q, ever):
     q.configure(session_ttl=ever)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("value", [-(10**400), -(10**5000)], ids=["-10**400", "-10**5000"])
 def test_a_negative_time_is_refused_however_large(jobs, value):
     with pytest.raises(UsageError, match="ttl must not be negative"):
@@ -168,7 +165,6 @@ def test_a_page_begins_behind_a_task_where_ids_are_the_callers(q, after):
 # -- what the hook of a kind answers ---------------------------------------------------------------------
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("answer", [float("nan"), -1, "5", True, [5]])
 @pytest.mark.parametrize("by_id", [False, True])
 def test_a_delay_that_is_none_is_refused_by_the_name_of_its_hook(q, answer, by_id):

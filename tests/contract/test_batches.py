@@ -82,7 +82,6 @@ def test_every_item_has_an_error_of_its_own(q):
     assert [task.data for task in jobs.tasks()] == [0, 1, 6]
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(("option", "value"), [("pri", "x"), ("ttl", -1), ("on_conflict", "merge")])
 def test_an_option_of_the_call_is_refused_for_all(jobs, option, value):
     refused(value, lambda: jobs.put_many([1, 2], **{option: value}))

@@ -43,7 +43,6 @@ def test_a_kind_without_the_feature_takes_no_capacity(q, kind):
     assert q.tubes() == []
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("capacity", [-1, 1.5, "3", True])
 def test_a_capacity_that_is_no_number_of_tasks_is_refused(q, capacity):
     with pytest.raises(UsageError, match="capacity"):

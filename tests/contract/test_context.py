@@ -240,10 +240,7 @@ def test_a_cancelled_take_that_was_granted_is_released_with_refund(loop, steps):
 
 # A remote engine needs no thread on the way into a line, so nobody can be cancelled there.
 @pytest.mark.parametrize(
-    "loop",
-    [engine for engine in ENGINES if engine.name not in ("remote", "grpc")],
-    ids=lambda engine: engine.name,
-    indirect=True,
+    "loop", engine_parameters(engine for engine in ENGINES if engine.name not in ("remote", "grpc")), indirect=True
 )
 def test_a_take_cancelled_on_its_way_into_the_line_keeps_nothing(loop, monkeypatch):  # case 341
     entered, gate, left, enlist = threading.Event(), threading.Event(), threading.Event(), Engine.enlist

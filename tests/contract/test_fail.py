@@ -94,7 +94,6 @@ def test_abort_buries_whatever_is_left(failing):  # case 271
     assert (task.state, task.reason, task.attempt) == (State.BURIED, Reason.ABORTED, 1)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("abort", ["perhaps", 2, None])
 def test_a_bad_abort_is_refused(failing, abort):
     jobs, fail = failing()
@@ -102,7 +101,6 @@ def test_a_bad_abort_is_refused(failing, abort):
     assert jobs.peek(1).state == State.TAKEN
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("delay", [float("nan"), "soon"])
 def test_a_bad_delay_is_refused(failing, delay):
     jobs, fail = failing()
@@ -138,7 +136,6 @@ def test_a_text_of_any_characters_is_kept(failing):
     assert "ä" in jobs.peek(1).error
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("error", [5, ["no"], b"no"])
 def test_an_error_that_is_neither_text_nor_exception_is_refused(failing, error):
     jobs, _ = failing()

@@ -76,7 +76,6 @@ def test_a_required_id_must_be_given(q):  # case 180
     assert jobs.tasks() == []
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("id", ["", 1.5, True, b"x", "x" * 256, "a\0b", 1 << 63, ()])
 def test_a_bad_id_is_refused(q, id):
     jobs = q.create_tube("jobs", id="required")
@@ -190,7 +189,6 @@ def test_every_return_keeps_the_place(q, clock, how):  # cases 41, 42
     assert jobs.take().data == "c"
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("verb", ["ack", "release", "bury", "fail", "peek", "delete", "dig", "snatch", "restart"])
 @pytest.mark.parametrize("id", [None, True, 1.5, "", b"1", [1]])
 def test_a_verb_without_a_proper_id_is_refused(q, verb, id):  # case 347

@@ -53,7 +53,6 @@ def test_kick_of_nothing_leaves_every_kind_usable(q, kind):  # case 50
     assert tube.take().data == 1
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("n", [-5, 1.5, True, "2", None])
 def test_a_bad_number_is_refused(grave, n):  # case 51
     refused(n, lambda: grave.kick(n))
@@ -150,7 +149,6 @@ def test_options_that_the_kind_lacks_are_refused(q, option):
     assert states(tube) == "!"
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(("option", "value"), [("delay", "x"), ("delay", float("nan")), ("ttl", -1)])
 def test_bad_options_are_refused(grave, option, value):
     refused(value, lambda: grave.dig(1, **{option: value}))

@@ -154,7 +154,6 @@ def test_a_kind_has_defaults_that_a_tube_may_change(q):
     assert (options["ttr"], options["lane_concurrency"]) == (5, 1)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("kind", [None, 5, "fifo", object(), object, {"speed": True}])
 def test_what_is_no_kind_is_refused(q, kind):  # case 158
     with pytest.raises(UsageError):
@@ -171,7 +170,6 @@ def test_a_kind_is_registered_once(q):  # case 158
         q.register_kind("fifo", Features(pri=True))
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("hook", ["check_put", "retry_delay", "on_finish"])
 def test_a_kind_that_lacks_a_method_is_refused_by_name(q, hook):  # case 160
     broken = type("Broken", (Kind,), {hook: None})

@@ -132,7 +132,6 @@ def test_a_number_names_the_same_lane_as_its_text(q):  # case 111
     assert tube.take() is None
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("lane", ["x" * 256, "ü" * 128, "a\0b", 1.5, b"a", True, ["a"]])
 def test_a_name_that_no_lane_can_have_is_refused(q, lane):
     tube = q.create_tube("jobs")
@@ -330,7 +329,6 @@ def test_a_task_of_a_paused_lane_can_be_finished(utube):
     }  # fmt: skip
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(
     "options", [{"concurrency": 0}, {"concurrency": 1.5}, {"burst": 0}, {"paused": 1}, {"paused": None}, {"colour": 1}]
 )
@@ -368,7 +366,6 @@ def test_kinds_without_lanes_know_none(q, kind):
             call()
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(
     "options",
     [{"lane_concurrency": 0}, {"lane_rate": 0}, {"lane_burst": 0}, {"lane_order": "x"}, {"lane_pick": "random"}],

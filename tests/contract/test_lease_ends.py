@@ -113,7 +113,6 @@ def test_a_lease_ends_as_the_table_says(scene, how, left, passed, result):
     assert scene.end(how) == expected(how, result)
 
 
-@pytest.mark.exhaustive  # a tube that is paused does not change how leases end
 @pytest.mark.parametrize(("how", "left", "passed", "result"), TABLE)
 def test_a_lease_ends_as_the_table_says_in_a_paused_tube(scene, how, left, passed, result):
     scene.begin(left, passed, how, paused=True)

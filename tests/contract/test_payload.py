@@ -110,7 +110,6 @@ BAD = [
 ]
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("data", BAD, ids=range(len(BAD)))
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"k": [x]}], ids=["bare", "list", "dict"])
 def test_data_that_would_not_come_back_equal_is_refused(jobs, data, wrap):
@@ -124,7 +123,6 @@ def test_a_tuple_is_refused_with_advice(jobs):
         jobs.put((1, 2))
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("make", [list, dict])
 def test_data_that_holds_itself_is_refused(jobs, make):
     data = make()

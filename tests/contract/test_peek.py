@@ -51,7 +51,6 @@ def test_tasks_come_in_pages_by_age(jobs):
     assert [task.data for task in jobs.tasks(State.BURIED)] == [1]
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(("option", "value"), [("state", "lost"), ("limit", 0), ("limit", 1.5), ("after", 1.5)])
 def test_bad_options_are_refused(jobs, option, value):
     refused(value, lambda: jobs.tasks(**{option: value}))

@@ -124,7 +124,6 @@ BAD = [
 ]
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(("option", "value"), BAD)
 def test_a_bad_option_is_refused_by_its_value(q, option, value):
     jobs = q.create_tube("jobs")

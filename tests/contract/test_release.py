@@ -116,7 +116,6 @@ def test_data_that_is_too_long_is_refused_and_the_lease_stays(q):
     assert jobs.peek(1).state == State.TAKEN
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(
     ("option", "value"),
     [

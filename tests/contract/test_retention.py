@@ -92,7 +92,6 @@ def test_a_task_kept_until_now_is_gone_from_the_moment_it_is_due(q, clock):
     assert tube.put("y", id="a", put_id="p").outcome == "new"
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("keep", [-1, "x", None, float("nan")])
 def test_a_keep_that_is_no_time_is_refused(q, keep):
     with pytest.raises(UsageError, match="keep"):
@@ -376,7 +375,6 @@ def test_add_retries_leaves_other_tubes_alone(q, failures):  # case 308
     assert end_of(other.peek(1)) == (State.BURIED, "no_attempts")
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("number", [0, -1, 1.5, None, "2"])
 def test_a_number_of_retries_that_is_none_is_refused(failures, number):  # case 306
     with pytest.raises(UsageError):

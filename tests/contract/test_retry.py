@@ -119,7 +119,6 @@ def test_the_retry_policy_is_there_in_the_next_run(bench, q, clock):
     assert delays(jobs, clock, 3) == [3, 9, 20]
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("retry", [-1, "x", [], [1, -1], [1, "x"], float("nan"), {"base": 1}])
 def test_a_retry_that_is_no_policy_is_refused(q, retry):
     with pytest.raises(UsageError, match="retry"):
@@ -237,7 +236,6 @@ def test_a_task_may_have_its_own_number_of_attempts(q):  # case 267
     assert end_of(jobs.take().fail("x")) == (State.BURIED, "no_attempts")
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("number", [0, -1, 1.5, "3", True])
 def test_a_number_of_attempts_that_is_none_is_refused(q, number):
     with pytest.raises(UsageError, match="max_attempts"):
@@ -472,7 +470,6 @@ def test_a_repeating_task_ends_when_it_is_cancelled_or_deleted(q):
     assert jobs.statistics().tasks["total"] == 0
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("repeat", [0, -1, "x", float("nan")])
 def test_a_repeat_that_is_no_time_is_refused(q, repeat):
     with pytest.raises(UsageError, match="repeat"):

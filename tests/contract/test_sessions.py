@@ -90,7 +90,6 @@ def test_a_uuid_may_be_given_in_any_form(bench, q, form):
     assert q.identify(form(other.identify())) == other.identify()
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("bad", ["", "x", "1234", b"short", 5, ["a"]])
 def test_what_is_no_uuid_is_refused(q, bad):
     mine = q.identify()
@@ -227,7 +226,6 @@ def test_a_session_may_live_longer_or_shorter_from_now_on(bench, jobs, clock):
         assert state_of(jobs) == State.READY
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("bad", [-1, "x", None, float("nan")])
 def test_a_time_to_live_that_is_none_is_refused(bench, jobs, clock, bad):  # case 151
     other = bench.connect(session_ttl=5)

@@ -51,7 +51,6 @@ def test_a_ttr_for_ever_is_no_deadline(jobs):
     assert jobs.take(ttr=float("inf")).deadline is None
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(
     ("option", "value"),
     [("timeout", "5"), ("timeout", float("nan")), ("ttr", -1), ("ttr", "x"), ("lane", 1.5)],
@@ -64,7 +63,6 @@ def test_a_bad_option_is_refused_whether_or_not_a_task_is_ready(jobs, option, va
     assert jobs.statistics().calls["take"] == 0
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("n", [0, -1, 1.5, True, "3", None, 100_001])
 def test_a_bad_number_is_refused(jobs, n):
     refused(n, lambda: jobs.take_many(n))

@@ -61,7 +61,6 @@ def test_touch_by_nothing_only_checks(jobs, task, clock):  # case 79
         task.touch(0)
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("seconds", [-1, float("nan"), "5", None, True])
 def test_a_bad_time_is_refused(jobs, task, clock, seconds):  # cases 80, 228
     refused(seconds, lambda: task.touch(seconds))

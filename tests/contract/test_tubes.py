@@ -86,7 +86,6 @@ def test_a_good_name_is_accepted(q, name):  # case 13
     assert q.tube(name).take().data == 1
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "ä", "a\n", "a'; --", None, 5])
 def test_a_bad_name_is_refused(q, name):  # case 13
     refused(name, lambda: q.create_tube(name))
@@ -99,7 +98,6 @@ def test_an_unknown_option_is_refused_by_name(q):  # case 18
     assert names(q) == []
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("option", PUT_OPTIONS)
 def test_put_takes_the_options_of_the_kind_and_no_other(q, kind, option):  # case 6
@@ -112,7 +110,6 @@ def test_put_takes_the_options_of_the_kind_and_no_other(q, kind, option):  # cas
     assert jobs.tasks() == []
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize("kind", FEATURES)
 @pytest.mark.parametrize("feature", TUBE_OPTIONS)
 def test_a_tube_takes_the_options_of_its_kind_and_no_other(q, kind, feature):
@@ -144,7 +141,6 @@ def test_every_kind_has_keys_keep_attempts_and_pause(q, kind):
     assert jobs.peek(1).state == State.DONE
 
 
-@pytest.mark.arguments
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -131,7 +131,6 @@ def test_a_store_that_nobody_ticks(url, psql, q):
     assert worst(url, "counters", limits=limits) == "warn"
 
 
-@pytest.mark.exhaustive
 def test_tickets_without_tasks_and_lanes_without_tickets(q, url, psql):
     q.create_tube("jobs").put(1, lane="lost")
     number = psql.number("jobs")
@@ -229,7 +228,6 @@ def test_an_adopted_table_lacks_nothing(q, url, psql):
         psql.connection.execute(f"drop table {table}")
 
 
-@pytest.mark.exhaustive
 def test_what_a_server_of_its_own_can_suffer_from(servers):
     server = servers.enter_context(
         Server.start(
@@ -263,7 +261,6 @@ def test_what_a_server_of_its_own_can_suffer_from(servers):
         assert not [it for it in examine(url) if it.check in ("replication slot", "prepared transaction")]
 
 
-@pytest.mark.exhaustive
 def test_a_standby_can_be_examined(servers):
     server = servers.enter_context(Server.start())
     with penstock.connect(server.url()) as q:

@@ -205,7 +205,6 @@ def test_a_changed_function_reaches_stores_and_tubes_that_exist(database, source
     assert shape(url) == shape(fresh)
 
 
-@pytest.mark.exhaustive
 def test_functions_of_another_shape_leave_no_trace(database, source):
     old, fresh = database(), database(is_filled=True)
     totals = "@s.totals_@n(out state text, out n bigint)"

@@ -10,7 +10,28 @@ from pathlib import Path
 
 import pytest
 
+import penstock
+
 ROOT = Path(__file__).parents[2]
+
+
+def test_demo_fetches_pages_with_a_fleet_and_builds_a_report(spark, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    from crawl import pages
+    from crawl.plan import Plan
+    from crawl.web import Server, Web
+    from crawl.with_spark import STAGES, build_report, fetch_pages
+
+    web, fetched, reached = Web(2, 4, slowness=0.1), list[int](), list[str]()
+    with Server(web) as server, penstock.connect(tmp_path / "crawl.db") as q:
+        plan = Plan(tmp_path, server.url, len(web.pages), workers=1, slots=4)
+        for name, value in plan.environment.items():
+            monkeypatch.setitem(spark.sparkContext.environment, name, value)
+        pages.create_tube(q, rate=50, retry=0.05).put_many([pages.entry(url) for url in web.maps])
+        fetch_pages(spark, plan, fetched.append)
+        report = build_report(spark, plan, reached.append)
+    assert fetched[-1] == len(web.pages) and not web.fetched_twice()
+    assert reached == list(STAGES) and "<svg" in report.read_text()
 
 
 @pytest.mark.exhaustive

@@ -127,8 +127,7 @@ def connections(url: str) -> Iterator[Any]:
         yield lambda: connection.execute(ask).fetchone()[0]
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.exhaustive)])
 def test_ctrl_c_gives_tasks_back_after_the_grace_and_twice_at_once(
     driver: Driver, kind: str, server: str, tmp_path: Path
 ) -> None:

@@ -111,7 +111,6 @@ def test_of_two_steps_at_once_one_publishes_and_the_other_looks_again(spark, pas
     assert vacuum(lake, older_than=-LATER, dry_run=True).directories == 0, "the loser has left files behind"
 
 
-@pytest.mark.exhaustive
 def test_a_reader_and_a_step_go_on_while_the_lake_is_compacted_and_vacuum_removes_what_nobody_needs(spark, past, lake):
     for _ in range(2):
         past.happen(40)

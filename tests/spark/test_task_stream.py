@@ -203,7 +203,7 @@ def keeps_its_tasks(spark, engine, folder):
     engine.clean(url)
 
 
-@pytest.mark.exhaustive  # test_fleet.py has a handler that takes as long
+@pytest.mark.exhaustive  # test_claim_log.py restarts a stream while its leases go on
 def test_a_batch_may_take_longer_than_its_leases_without_a_sign(spark, tmp_path):
     """On every store at one time: the process that plans gives a sign after a third of the lease."""
     with ThreadPoolExecutor() as pool:

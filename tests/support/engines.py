@@ -61,7 +61,7 @@ def pair_name(pair: Pair) -> str:
 def parameters(pairs: Iterable[Pair], in_every_run: Collection[str] = IN_EVERY_RUN) -> list[ParameterSet]:
     """Parameters for a fixture: pairs that are not in every run are marked `exhaustive`."""
     return [
-        pytest.param(pair, id=name, marks=() if name in in_every_run else pytest.mark.exhaustive)
+        pytest.param(pair, id=name, marks=marks_of(pair[0], name in in_every_run))
         for pair in pairs
         for name in [pair_name(pair)]
     ]
@@ -69,10 +69,13 @@ def parameters(pairs: Iterable[Pair], in_every_run: Collection[str] = IN_EVERY_R
 
 def engine_parameters(engines: Iterable[EngineUnderTest] = ENGINES) -> list[ParameterSet]:
     """Parameters for a fixture that is about engines alone: gRPC, which carries the remote one, is `exhaustive`."""
-    return [
-        pytest.param(engine, id=engine.name, marks=pytest.mark.exhaustive if engine.name == "grpc" else ())
-        for engine in engines
-    ]
+    return [pytest.param(engine, id=engine.name, marks=marks_of(engine, engine.name != "grpc")) for engine in engines]
+
+
+def marks_of(engine: EngineUnderTest, in_every_run: bool) -> list[pytest.MarkDecorator]:
+    """The markers of a test on an engine: `servers` if that is more than this process and a file."""
+    served = [] if engine.name in ("memory", "sqlite") else [pytest.mark.servers]
+    return served if in_every_run else [*served, pytest.mark.exhaustive]
 
 
 class Bench:

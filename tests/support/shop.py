@@ -117,7 +117,7 @@ class Shop(ABC):
 
 OTHER_PROCESS = """
 import contextlib, sqlite3, sys
-with contextlib.closing(sqlite3.connect(sys.argv[1], timeout=10)) as connection, connection:
+with contextlib.closing(sqlite3.connect(sys.argv[1], timeout=60)) as connection, connection:
     connection.execute(sys.argv[2])
 """
 

@@ -93,7 +93,6 @@ def plain(kind: str) -> str:
     return re.sub(r"[\w.]+\.(?=\w)", "", kind)
 
 
-@pytest.mark.exhaustive
 def test_a_decorated_function_keeps_its_types(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
