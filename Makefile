@@ -33,7 +33,7 @@ check: setup ## format, lint, types, layers, generated files
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/python tools/generate.py --check
-	@$(BIN)/mypy
+	@$(BIN)/mypy $(MYPY)
 	@$(BIN)/lint-imports --no-logo
 
 format: setup ## format the code and make generated files again

@@ -6,6 +6,7 @@ are called, too.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from pathlib import Path
@@ -42,11 +43,13 @@ class Interruption:
         self.raised = False
 
     def __enter__(self) -> Interruption:
+        gc.disable()  # a finalizer of what another test has left behind is not the place to raise in
         sys.setprofile(self._look)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
+        gc.enable()
 
     def _look(self, frame: FrameType, event: str, _: object) -> None:
         if event in ("call", "c_return") and frame.f_code.co_filename.startswith(self._files):

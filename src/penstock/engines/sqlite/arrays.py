@@ -26,7 +26,8 @@ def insert(tube: SqliteTube, before: int, data: Sequence[Data], row: tuple[Any, 
     """Store fresh tasks that differ in their data alone, with the seqs after this one; what they share is in `row`."""
     _, state, _, *rest = row
     if KNOWN and type(data[0]) is str:
-        tube.database.execute(tube.sql["insert_alike"], (before, state, *rest, apsw.carray(tuple(data))))
+        texts: Any = tuple(data)
+        tube.database.execute(tube.sql["insert_alike"], (before, state, *rest, apsw.carray(texts)))
     else:
         rows = [(seq, state, each, *rest) for seq, each in enumerate(data, before + 1)]
         tube.database.connection.executemany(tube.sql["insert_fresh"], rows)

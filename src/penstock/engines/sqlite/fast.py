@@ -303,8 +303,8 @@ def ack(tx: SqliteTransaction, op: ops.Ack, now: int) -> list[Record | Gone | Pe
     if holder is None or ids is None:
         return None
     if len(op.items) == 1:
-        task_id, token = op.items[0].lease
-        rows = tube.database.execute(tube.sql["lease"], (task_id,)).fetchall()
+        token = op.items[0].lease.token
+        rows = tube.database.execute(tube.sql["lease"], (ids[0],)).fetchall()
         if not rows or not is_plain(rows[0], token, holder.number, now):
             return [*verbs.ack(tx, op, now)]
         account(tx, tube, rows)
