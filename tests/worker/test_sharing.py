@@ -146,6 +146,7 @@ def test_a_store_that_does_not_answer_does_not_keep_a_worker_from_stopping(tmp_p
         working = Working(q, grace=0.1).start()
         assert ran.wait(PATIENCE)
         other = apsw.Connection(str(path))
+        other.set_busy_timeout(int(PATIENCE * 1000))  # the worker may be writing at this moment
         other.execute("BEGIN IMMEDIATE")
         try:
             go_on.set()
